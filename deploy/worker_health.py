@@ -10,14 +10,13 @@ import sys
 from datetime import UTC, datetime, timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig
 from temporalio.service import RPCError
 
 from steersman.connection import DEFAULT_ADDRESS
 from steersman.contracts.names import TASK_QUEUE
+from steersman.pollers import last_polls
 
 # A long poll lasts a minute; one may be in flight.
 FRESH = timedelta(minutes=2)
@@ -28,15 +27,8 @@ async def last_poll(hostname: str) -> datetime | None:
     config = ClientConfig.load_client_connect_config()
     config.setdefault("target_host", DEFAULT_ADDRESS)  # as the worker does
     client = await Client.connect(**config)
-    answer = await client.workflow_service.describe_task_queue(
-        DescribeTaskQueueRequest(
-            namespace=client.namespace,
-            task_queue=TaskQueue(name=TASK_QUEUE),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-        )
-    )
-    own = [poller for poller in answer.pollers if poller.identity.endswith(f"@{hostname}")]
-    return max((poller.last_access_time.ToDatetime(tzinfo=UTC) for poller in own), default=None)
+    polls = await last_polls(client, TASK_QUEUE, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW)
+    return max((polled for identity, polled in polls.items() if identity.endswith(f"@{hostname}")), default=None)
 
 
 def main() -> int:

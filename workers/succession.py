@@ -13,8 +13,6 @@ from datetime import timedelta
 from typing import Any, Final
 
 from temporalio.api.enums.v1 import TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
@@ -23,6 +21,7 @@ from temporalio.worker import ActivityInboundInterceptor, ExecuteActivityInput, 
 from activities.takeover.machine_number import generation_of
 from steersman.contracts import names
 from steersman.contracts.errors import ActivityErrorType
+from steersman.pollers import last_polls
 from workers import logs
 
 LOOK_S: Final = 5.0
@@ -66,19 +65,13 @@ class Succession:
         return f"a newer worker of this host is at work on another machine: {successor}" if successor else ""
 
     async def _look(self) -> str | None:
-        asked = DescribeTaskQueueRequest(
-            namespace=self._client.namespace,
-            task_queue=TaskQueue(name=self._queue),
-            task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-        )
-        service = self._client.workflow_service
-        answer = await service.describe_task_queue(asked, timeout=timedelta(seconds=ANSWER_S))
-        for each in answer.pollers:
-            other = generation_of(each.identity)
+        kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
+        for identity in await last_polls(self._client, self._queue, kind, timedelta(seconds=ANSWER_S)):
+            other = generation_of(identity)
             if self._own and other and self._own.is_older_than(other):
-                return str(each.identity)
+                return identity
             if self._own and other and self._own.store != other.store:
-                self._warn(str(each.identity))
+                self._warn(identity)
         return None
 
     def _warn(self, other: str) -> None:

@@ -4,12 +4,11 @@ from datetime import UTC, datetime, timedelta
 from typing import Final
 
 from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import DescribeTaskQueueRequest
 from temporalio.client import Client
 
 from steersman.contracts import names
 from steersman.errors import translated
+from steersman.pollers import last_polls
 
 FRESH: Final = timedelta(seconds=90)
 """A poll lasts a minute, and the server remembers pollers for five: one that has polled before is gone."""
@@ -17,15 +16,10 @@ FRESH: Final = timedelta(seconds=90)
 
 async def is_served(client: Client, host: str) -> bool:
     """Whether a worker of the host has polled of late. Raises ServerUnreachable, ServerRefused."""
-    asked = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=names.host_queue(host)),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY,
-    )
     with translated(address=client.service_client.config.target_host):
-        pollers = (await client.workflow_service.describe_task_queue(asked)).pollers
+        polls = await last_polls(client, names.host_queue(host), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
     since = datetime.now(UTC) - FRESH
-    return any(poller.last_access_time.ToDatetime(tzinfo=UTC) > since for poller in pollers)
+    return any(polled > since for polled in polls.values())
 
 
 async def untaken_stop(client: Client, run_id: str) -> datetime | None:

@@ -6,12 +6,7 @@ from datetime import timedelta
 from temporalio.api.enums.v1 import TaskQueueType
 from temporalio.api.namespace.v1 import NamespaceConfig
 from temporalio.api.operatorservice.v1 import ListSearchAttributesRequest
-from temporalio.api.taskqueue.v1 import TaskQueue
-from temporalio.api.workflowservice.v1 import (
-    DescribeNamespaceRequest,
-    DescribeTaskQueueRequest,
-    UpdateNamespaceRequest,
-)
+from temporalio.api.workflowservice.v1 import DescribeNamespaceRequest, UpdateNamespaceRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -25,6 +20,7 @@ from steersman.contracts.activities import AgentChecks, CheckAgents, EventPage, 
 from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
 from steersman.hosts import host_name, state_directory
+from steersman.pollers import last_polls
 
 CHECK_S = 60.0
 """A worker may take this many seconds to ask all its agents' programs for their versions."""
@@ -81,12 +77,8 @@ async def keep_closed_runs(client: Client, retention: timedelta) -> None:
 
 async def has_worker(client: Client, host: str) -> bool:
     """Whether a worker of `host` polls for runs. Raises ServerUnreachable, ServerRefused."""
-    queue = TaskQueue(name=names.runs_queue(host))
-    asked = DescribeTaskQueueRequest(
-        namespace=client.namespace, task_queue=queue, task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
-    )
     try:
-        return bool((await client.workflow_service.describe_task_queue(asked)).pollers)
+        return bool(await last_polls(client, names.runs_queue(host), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY))
     except RPCError as error:
         raise translate(error, address=client.service_client.config.target_host) from error
 
@@ -123,18 +115,13 @@ async def _search_attributes(client: Client) -> Check:
 
 
 async def _workers(client: Client) -> Check:
-    asked = DescribeTaskQueueRequest(
-        namespace=client.namespace,
-        task_queue=TaskQueue(name=names.TASK_QUEUE),
-        task_queue_type=TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW,
-    )
+    kind = TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW
     # A busy server takes a moment to know of a worker that has just begun.
     backoff, begun = Backoff(), time.monotonic()
-    while not (pollers := (await client.workflow_service.describe_task_queue(asked)).pollers):
+    while not (workers := sorted(await last_polls(client, names.TASK_QUEUE, kind))):
         if time.monotonic() - begun > NEW_WORKER_S:
             break
         await backoff.pause()
-    workers = sorted({poller.identity for poller in pollers})
     return Check(
         check="worker",
         ok=bool(workers),
