@@ -25,6 +25,7 @@ from temporalio.common import WorkflowIDConflictPolicy
 from steersman._client import visibility
 from steersman._client.checkpoint_selection import selected
 from steersman._client.host_calls import GIT_S, call_host
+from steersman._client.host_workers import check_served
 from steersman._client.loop_calls import LoopCalls
 from steersman._client.loop_follower import Attach, LoopFollower
 from steersman._client.loop_requests import forked, in_the_way
@@ -115,6 +116,7 @@ class Loops(LoopUpdates):
             RunNotFound: no loop of that id.
             InvalidRequest: it has no such checkpoint, it is open and has the workspace, or the changed request or
                 `loop_id` is wrong.
+            HostUnreachable: the host that has the checkpoint's files has no worker; nothing was started.
             NoWorker, AlreadyRunning, ServerUnreachable, ServerRefused.
         """
         original = await self._calls.request(loop)
@@ -125,6 +127,8 @@ class Loops(LoopUpdates):
                 f"workspace: loop {loop} is open and has {original['run']['workspace']['path']} until it ends: "
                 "let it exit, or name another workspace"
             )
+        why = f"it has the files of checkpoint {number}. Start one there, or begin a new loop on another host"
+        await check_served(self._client, point.host, why)
         return await self.start(request, loop_id=loop_id)
 
     async def result(self, loop: str) -> LoopResult:
@@ -239,8 +243,9 @@ class Loops(LoopUpdates):
 
         Raises:
             InvalidRequest: none or several of the arguments are given, or one is out of range.
+            HostUnreachable: of an open loop, they may be deleted yet, where a worker comes within two minutes.
             MessageRefused, NoWorker: of an open loop.
-            HostUnreachable, ServerRefused: of a closed loop.
+            ServerRefused: of a closed loop.
             RunNotFound, ServerUnreachable.
         """
         fields = {"numbers": numbers, "older_than_s": older_than_s, "oldest": oldest, "all": all}

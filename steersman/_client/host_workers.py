@@ -1,5 +1,6 @@
 """What the server knows of a host's workers, without asking them: an answer of theirs may never come."""
 
+import asyncio
 from datetime import UTC, datetime, timedelta
 from typing import Final
 
@@ -7,11 +8,15 @@ from temporalio.api.enums.v1 import PendingActivityState, TaskQueueType
 from temporalio.client import Client
 
 from steersman.contracts import names
-from steersman.errors import translated
+from steersman.errors import HostUnreachable, translated
 from steersman.pollers import last_polls
 
 FRESH: Final = timedelta(seconds=90)
 """A poll lasts a minute, and the server remembers pollers for five: one that has polled before is gone."""
+WORKER_CHECK_S: Final = 5.0
+"""While something waits for a worker, it is looked this often, in seconds, whether one is there."""
+UNSERVED_LOOKS: Final = 3
+"""A host that has no worker at so many looks in a row is not merely being deployed to."""
 
 
 async def is_served(client: Client, host: str) -> bool:
@@ -20,6 +25,23 @@ async def is_served(client: Client, host: str) -> bool:
         polls = await last_polls(client, names.host_queue(host), TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
     since = datetime.now(UTC) - FRESH
     return any(polled > since for polled in polls.values())
+
+
+async def check_served(client: Client, host: str, why: str) -> None:
+    """Returns once a worker of the host is seen to have polled of late. Raises HostUnreachable, which says `why` one is
+    needed, where UNSERVED_LOOKS looks see none; ServerUnreachable, ServerRefused.
+    """
+    for left in reversed(range(UNSERVED_LOOKS)):
+        if await is_served(client, host):
+            return
+        if left:
+            await asyncio.sleep(WORKER_CHECK_S)
+    raise unserved(host, why)
+
+
+def unserved(host: str, why: str) -> HostUnreachable:
+    """The error of a host that has no worker. `why`: what waits for one, and what can be done."""
+    return HostUnreachable(f"no worker of host {host} answers: {why}", host)
 
 
 async def untaken_stop(client: Client, run_id: str) -> datetime | None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from temporalio.client import Client, WorkflowExecutionStatus
 
-from steersman._client.host_workers import is_served
+from steersman._client.host_workers import is_served, unserved
 from steersman._client.run_calls import CLOSED_UNASKED, RunCalls
 from steersman._client.workflow_calls import A, WorkflowCalls, WorkflowKind
 from steersman.contracts import names
@@ -18,7 +18,7 @@ from steersman.contracts.loop_messages import MAX_PAGE, CheckpointPage, Checkpoi
 from steersman.contracts.loop_state import CLOSED, Checkpoint, LoopResult, LoopState
 from steersman.contracts.model import StrictModel
 from steersman.contracts.run import StopReport
-from steersman.errors import HostUnreachable, RunNotRunning, SteersmanError, translated
+from steersman.errors import RunNotRunning, SteersmanError, translated
 
 LOOP: Final = WorkflowKind(
     noun="loop",
@@ -30,6 +30,13 @@ LOOP: Final = WorkflowKind(
 )
 UPDATE_TRIES: Final = 3
 """An update is sent to this many executions in a row, where each continues as new before it takes the update."""
+
+_TAKEN: Final = "the loop goes on, with what it was told, once one is there; a stop ends it"
+_GIVEN_UP: Final = {
+    names.CHECKPOINTS: "the loop waits two minutes for one, and keeps its checkpoints then. Try again after that",
+    names.REVISE: "the loop waits a minute for one to look at the plan, and keeps its own then. Try again after that",
+}
+"""Of the updates that the loop gives up by itself."""
 
 
 class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
@@ -50,11 +57,8 @@ class LoopCalls(WorkflowCalls[LoopState, LoopResult]):
         raise AssertionError("the last try returns or raises")
 
     async def _check_answerable(self, name: str, state: LoopState) -> None:
-        if name == names.CHECKPOINTS or state.host is None:  # of that the loop gives up its host by itself
-            return
-        if not await is_served(self._client, state.host):
-            why = "the loop goes on, with what it was told, once one is there; a stop ends it"
-            raise HostUnreachable(f"no worker of host {state.host} answers: {why}", state.host)
+        if state.host is not None and not await is_served(self._client, state.host):
+            raise unserved(state.host, _GIVEN_UP.get(name, _TAKEN))
 
     async def current_state(self, loop: str) -> LoopState:
         """The state, brought up to date where the server closed the workflow: it was terminated or timed out.

@@ -31,7 +31,7 @@ class LoopUpdates:
         MessageRefused: the loop cannot do it now; `.reason`.
         RunNotRunning: the loop has closed.
         HostUnreachable: the loop waits for a worker of its host: it may have taken the request, and carries it out once
-            one is there.
+            one is there; `revise` it gives up after a minute.
         NoWorker: so of any worker.
         RunNotFound, ServerUnreachable.
     """

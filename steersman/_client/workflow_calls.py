@@ -23,6 +23,7 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
+from steersman._client import host_workers
 from steersman._client.backoff import OUTAGE_S, Backoff
 from steersman._client.queries import NotBegun, query_workflow
 from steersman._client.workflow_outcome import outcome_of
@@ -44,10 +45,6 @@ from steersman.errors import (
     translated,
 )
 
-WORKER_CHECK_S: Final = 5.0
-"""While an answer is awaited, a query looks this often, in seconds, whether any worker is there to give it."""
-UNSERVED_LOOKS: Final = 3
-"""A host that has no worker at so many looks in a row is not merely being deployed to."""
 PAUSED_S: Final = 1.0
 """Of a paused workflow the server is asked this often whether it has closed: it answers no such call late."""
 _NOT_CLOSED: Final = "No completion event found"
@@ -269,7 +266,7 @@ class WorkflowCalls(Generic[S, R]):
         task, unserved = asyncio.ensure_future(answer), 0
         try:
             while not task.done():
-                await asyncio.wait({task}, timeout=WORKER_CHECK_S)
+                await asyncio.wait({task}, timeout=host_workers.WORKER_CHECK_S)
                 if task.done():
                     break
                 state = await self.state(id)
@@ -279,7 +276,7 @@ class WorkflowCalls(Generic[S, R]):
                     unserved = 0
                 except HostUnreachable:
                     unserved += 1
-                    if unserved == UNSERVED_LOOKS:
+                    if unserved == host_workers.UNSERVED_LOOKS:
                         raise
             return task.result()
         finally:

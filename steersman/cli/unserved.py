@@ -62,18 +62,35 @@ async def stopped_loop(steersman: "Steersman", loop: str, reason: str) -> "StopR
 async def _tell_of_untaken(steersman: "Steersman", id: str, *, is_loop: bool) -> None:
     import asyncio
 
-    from steersman._client.host_workers import untaken_stop
     from steersman.errors import SteersmanError
 
-    while True:
+    told = None
+    while told is None:
         await asyncio.sleep(UNTAKEN_S)
         with suppress(SteersmanError):
-            run = (await steersman.loops.state(id)).run if is_loop else id
-            if run and (until := await untaken_stop(steersman.temporal, run)):
-                host = (await steersman.state(run)).host
-                remark(
-                    f"no worker of host {host} takes the stop: it waits for one until {until.astimezone():%H:%M:%S}, "
-                    "when the agent's lease is over",
-                    style="yellow",
-                )
-                return
+            told = await (_untaken_of_loop(steersman, id) if is_loop else _untaken(steersman, id, "the run", 1))
+    remark(told, style="yellow")
+
+
+async def _untaken_of_loop(steersman: "Steersman", loop: str) -> str | None:
+    from steersman._client.host_workers import is_served
+
+    state = await steersman.loops.state(loop)
+    if state.run:
+        return await _untaken(steersman, state.run, "the loop", 4)
+    if state.host is None or await is_served(steersman.temporal, state.host):
+        return None
+    return f"no worker of host {state.host} answers: the loop waits a minute for one, to make its last checkpoint"
+
+
+async def _untaken(steersman: "Steersman", run: str, what: str, minutes: int) -> str | None:
+    """What is said of the stop of a run where it waits for a worker; so many minutes after it `what` has closed."""
+    from steersman._client.host_workers import untaken_stop
+
+    if (until := await untaken_stop(steersman.temporal, run)) is None:
+        return None
+    host = (await steersman.state(run)).host
+    return (
+        f"no worker of host {host} takes the stop: it waits for one until {until.astimezone():%H:%M:%S}, "
+        f"when the agent's lease is over; {what} closes some {minutes} min later"
+    )

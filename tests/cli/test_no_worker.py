@@ -97,6 +97,22 @@ async def test_stop_of_a_loop_says_that_its_run_waits(
     async with asyncio.timeout(60):
         told = (await process.stderr.read(1000)).decode()
     assert told.startswith(f"no worker of host {AWAY} takes the stop: it waits for one until "), told
+    assert "the loop closes some 4 min later" in " ".join(told.split())
     process.kill()
     await loop_host.set_state(loop, stuck=False)
     await steersman.temporal.get_workflow_handle(run).terminate()
+
+
+async def test_stop_of_a_loop_that_is_not_at_work_says_what_it_waits_for(
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, workspace: str
+) -> None:
+    request = {"run": {"agent": "claude", "workspace": {"path": workspace}}, "plan": "p"}
+    loop = await steersman.loops.start({**request, "done": {"verify": {"command": "true"}}})
+    await loop_host.set_state(loop, host=AWAY, stuck=True)
+    process = await steer.start("loop", "stop", loop)
+    assert process.stderr
+    async with asyncio.timeout(60):
+        told = (await process.stderr.read(1000)).decode()
+    assert told.startswith(f"no worker of host {AWAY} answers: the loop waits a minute for one, "), told
+    process.kill()
+    await loop_host.set_state(loop, stuck=False)

@@ -30,7 +30,7 @@ CLOSES_S = 30.0
 @workflow.defn(name=names.LOOP_WORKFLOW, sandboxed=False)
 class FakeLoop:
     """`set_state` takes fields of the state; "refuse", the refusal of updates; "again", to continue as new; "stuck": a
-    rollback, and the end after a cancel, wait until it is false.
+    rollback, a revision, a cleanup, and the end after a cancel, wait until it is false.
     """
 
     @workflow.init
@@ -144,7 +144,9 @@ class FakeLoop:
 
     @workflow.update(name=names.REVISE)
     async def revise(self, said: Any) -> LoopReceipt:
-        return self._take(names.REVISE, said, "for the next iteration", plan_version=2)
+        receipt = self._take(names.REVISE, said, "for the next iteration", plan_version=2)
+        await workflow.wait_condition(lambda: not self._state.get("stuck"))
+        return receipt
 
     @workflow.update(name=names.RESTART)
     async def restart(self, said: Any) -> LoopReceipt:
@@ -176,6 +178,7 @@ class FakeLoop:
     @workflow.update(name=names.CHECKPOINTS)
     async def clean(self, said: Any) -> CleanupReceipt:
         self._take(names.CHECKPOINTS, said)
+        await workflow.wait_condition(lambda: not self._state.get("stuck"))
         found = self._state["checkpoints"]
         self._state["checkpoints"] = [] if said["all"] else found[1:]
         return CleanupReceipt(deleted=(0,), kept=len(self._state["checkpoints"]))

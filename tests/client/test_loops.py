@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from steersman._client import loop_follower, workflow_calls
+from steersman._client import host_workers, loop_follower
 from steersman._client.checkpoint_selection import selected
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
@@ -385,16 +385,61 @@ async def test_an_answer_that_waits_for_a_host_without_a_worker_is_not_waited_fo
     await loop_host.set_state(loop, stuck=False)
 
 
+@pytest.mark.parametrize(
+    ("update", "said", "given_up"),
+    [
+        ("clean", {"all": True}, "waits two minutes for one, and keeps its checkpoints then"),
+        ("revise", {"plan": {"path": "NEW.md"}}, "waits a minute for one to look at the plan, and keeps its own then"),
+    ],
+)
+async def test_what_a_loop_gives_up_by_itself_is_not_said_to_be_carried_out_later(
+    steersman: Steersman,
+    loop_host: FakeLoopHost,
+    workspace: str,
+    monkeypatch: pytest.MonkeyPatch,
+    update: str,
+    said: dict[str, Any],
+    given_up: str,
+) -> None:
+    monkeypatch.setattr(host_workers, "WORKER_CHECK_S", 0.2)
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_host.set_state(loop, host="elsewhere", stuck=True)
+    async with asyncio.timeout(30):
+        with pytest.raises(HostUnreachable, match=f"no worker of host elsewhere answers: the loop {given_up}"):
+            await getattr(steersman.loops, update)(loop, **said)
+    await loop_host.set_state(loop, stuck=False)
+
+
 async def test_an_answer_of_a_host_that_has_a_worker_is_waited_for(
     steersman: Steersman, loop_host: FakeLoopHost, workspace: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(workflow_calls, "WORKER_CHECK_S", 0.2)
+    monkeypatch.setattr(host_workers, "WORKER_CHECK_S", 0.2)
     loop = await steersman.loops.start(ask(workspace))
     await loop_host.set_state(loop, stuck=True)
     answer = asyncio.create_task(steersman.loops.rollback(loop, 1))
-    await asyncio.sleep(10 * workflow_calls.WORKER_CHECK_S)
+    await asyncio.sleep(10 * host_workers.WORKER_CHECK_S)
     await loop_host.set_state(loop, stuck=False)
     assert (await answer).status == "paused"
+
+
+async def test_a_fork_whose_host_has_no_worker_is_not_started(
+    steersman: Steersman, loop_host: FakeLoopHost, workspace: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(host_workers, "WORKER_CHECK_S", 0.2)
+    loop, fork = await steersman.loops.start(ask(workspace)), f"fork-{uuid.uuid4().hex}"
+    await loop_host.set_state(loop, host="elsewhere")
+    await loop_host.end_loop(loop)
+    with pytest.raises(HostUnreachable, match="no worker of host elsewhere answers: it has the files of checkpoint 4"):
+        await steersman.loops.fork(loop, 4, loop_id=fork)
+    with pytest.raises(RunNotFound):
+        await steersman.loops.state(fork)
+    looks = [False, False, True]
+
+    async def served_by_then(*_: object) -> bool:
+        return looks.pop(0)
+
+    monkeypatch.setattr(host_workers, "is_served", served_by_then)  # a worker that was being started anew
+    assert await steersman.loops.fork(loop, 4, loop_id=fork) == fork
 
 
 async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:

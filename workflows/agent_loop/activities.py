@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ActivityError, FailureError
+from temporalio.exceptions import TimeoutError as TemporalTimeout
 
 from steersman.contracts import names
 from steersman.contracts.loop import LoopRequest, PlanFile
@@ -44,6 +45,8 @@ def loop_key() -> LoopKey:
 
 def reason_of(error: ActivityError) -> str:
     """Why an activity failed, without the names of Temporal's own errors."""
+    if isinstance(error.cause, TemporalTimeout):
+        return "no worker of the loop's host answered in time"
     return error.cause.message if isinstance(error.cause, FailureError) else str(error.cause)
 
 

@@ -58,7 +58,7 @@ async def _claim(run: RunRequest) -> Claim:
     except ActivityError as error:
         cause = error.cause
         if isinstance(cause, TemporalTimeout) and cause.type == TimeoutType.SCHEDULE_TO_START:
-            raise InvalidRequest("run.workspace.host: no worker of that host took the loop") from error
+            raise InvalidRequest(f"run.workspace.host: no worker of host {run.workspace.host} took the loop") from error
         raise
 
 
