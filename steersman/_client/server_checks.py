@@ -1,6 +1,8 @@
 """Checks of the Temporal server for `steer doctor`, and the one setting that `steer dev` makes on its own server."""
 
+import asyncio
 import time
+from contextlib import suppress
 from datetime import timedelta
 
 from temporalio.api.enums.v1 import TaskQueueType
@@ -12,11 +14,15 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from steersman._client.backoff import Backoff
 from steersman._client.host_calls import call_host
+from steersman._client.host_workers import is_served
+from steersman._client.loop_calls import LoopCalls
 from steersman._client.search_attributes import indexed_types
+from steersman._client.visibility import list_loops
 from steersman.codec import VARIABLE, name_of
 from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import AgentChecks, CheckAgents, EventPage, ReadEvents, RunKey
+from steersman.contracts.loop_state import CLOSED
 from steersman.contracts.model import TolerantModel
 from steersman.errors import BadCodec, ServerRefused, SteersmanError, Unreachable, UnreadablePayload, translate
 from steersman.hosts import host_name, state_directory
@@ -40,6 +46,10 @@ class Check(TolerantModel):
     """What to do about it."""
 
 
+LOOKED_AT, SHOWN_LOOPS = 50, 5
+"""So many open loops are asked for their hosts; of those that wait for a worker so many are named."""
+
+
 async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:
     """Check server, push cancel, search attributes, workers and codec; where there is no server, the server alone."""
     try:
@@ -51,7 +61,7 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
         return [Check(check="server", ok=False, detail=str(error), hint=hint)]
     server = client.service_client.config.target_host
     checks = []
-    for look in (_push_cancel, _search_attributes, _workers, _codec):
+    for look in (_push_cancel, _search_attributes, _workers, _loops, _codec):
         try:
             checks.append(await look(client))
         except RPCError as error:
@@ -128,6 +138,33 @@ async def _workers(client: Client) -> Check:
         detail=", ".join(workers) if workers else f"nobody polls task queue {names.TASK_QUEUE!r}",
         hint=None if workers else "start one with `steer worker`",
     )
+
+
+async def _loops(client: Client) -> Check:
+    """Whether the hosts of the open loops, of the newest LOOKED_AT, have workers."""
+    if not await last_polls(client, names.TASK_QUEUE, TaskQueueType.TASK_QUEUE_TYPE_WORKFLOW):
+        return Check(check="loops", ok=True, detail="not looked at: no worker could tell their hosts")
+    found = await list_loops(client, 'ExecutionStatus="Running"', LOOKED_AT)
+    hosts = await asyncio.gather(*(_host_of(client, each.id) for each in found))
+    gone = [host for host in sorted(set(filter(None, hosts))) if not await is_served(client, host)]
+    waiting = [each.id for each, host in zip(found, hosts, strict=True) if host in gone]
+    shown = ", ".join(waiting[:SHOWN_LOOPS]) + (" ..." if len(waiting) > SHOWN_LOOPS else "")
+    if not gone:
+        return Check(check="loops", ok=True, detail=f"open: {len(found)}")
+    return Check(
+        check="loops",
+        ok=False,
+        detail=f"no worker of host {', '.join(gone)} answers; loops that wait for one: {shown}",
+        hint="start a worker there; where the host is gone for good, end them with `steer loop stop`",
+    )
+
+
+async def _host_of(client: Client, loop: str) -> str | None:
+    """The host of an open loop; None where it has none yet, has closed, or cannot be asked."""
+    with suppress(SteersmanError):
+        state = await LoopCalls(client).state(loop)
+        return None if state.status in CLOSED else state.host
+    return None
 
 
 UNDECODED = "Failed decoding arguments"

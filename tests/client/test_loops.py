@@ -11,6 +11,7 @@ import pytest
 
 from steersman._client import host_workers, loop_follower
 from steersman._client.checkpoint_selection import selected
+from steersman._client.server_checks import Check, check_server
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest, LoopFailed
 from steersman.contracts.loop import parse_loop_request
@@ -28,6 +29,7 @@ from steersman.errors import (
 from steersman.loop_items import LoopItem, RunBegun
 from tests.client.fake_host import init, now, said, succeeded
 from tests.client.fake_loop import FakeLoopHost, checkpoint
+from tests.support.temporal import Namespace
 
 pytestmark = pytest.mark.integration
 
@@ -440,6 +442,27 @@ async def test_a_fork_whose_host_has_no_worker_is_not_started(
 
     monkeypatch.setattr(host_workers, "is_served", served_by_then)  # a worker that was being started anew
     assert await steersman.loops.fork(loop, 4, loop_id=fork) == fork
+
+
+async def test_the_doctor_names_loops_whose_host_has_no_worker(
+    steersman: Steersman, loop_host: FakeLoopHost, client_namespace: Namespace, workspace: str
+) -> None:
+    gone, server = f"gone-{uuid.uuid4().hex}", client_namespace
+
+    async def looked() -> Check:
+        checks = await check_server(None, server.address, server.name)
+        return next(each for each in checks if each.check == "loops")
+
+    loop = await steersman.loops.start(ask(workspace))
+    await loop_host.set_state(loop, host=gone)
+    async with asyncio.timeout(30):
+        while loop not in (found := await looked()).detail:  # lists lag
+            await asyncio.sleep(0.2)
+    assert not found.ok
+    assert gone in found.detail
+    assert found.hint
+    await loop_host.set_state(loop, host=loop_host.host)
+    assert loop not in (await looked()).detail
 
 
 async def test_a_fork_asks_what_the_other_asked(steersman: Steersman, loop_host: FakeLoopHost, workspace: str) -> None:
