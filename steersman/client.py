@@ -23,7 +23,7 @@ from temporalio.converter import PayloadCodec
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.execution_status import know_paused
-from steersman._client.host_calls import GIT_S, A, call_host
+from steersman._client.host_calls import GIT_S, A, call_host, call_host_once
 from steersman._client.interpreter_end import wait_for_native_threads
 from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.owned_run import OwnedRun
@@ -374,7 +374,8 @@ class Steersman:
         if state.carried is None or state.host is None:
             raise NothingKept(f"run {run_id} had no copy of its workspace")
         argument = WorkspaceInput(key=RunKey(run=run_id, execution=state.execution or ""))
-        return await call_host(
+        # Not twice: the second one would be refused, as nothing waits any more.
+        return await call_host_once(
             self._client, state.host, activity, argument, CarriedBack, takes_s=CARRY_S, heartbeats=True
         )
 

@@ -257,7 +257,9 @@ class Loops(LoopUpdates):
         host, workspace = await self._host_and_workspace(loop)
         argument = DropInput(loop=loop, workspace=workspace, numbers=drop, all=cleanup.all)
         dropped = await call_host(self._client, host, names.DROP_CHECKPOINTS, argument, Dropped, takes_s=GIT_S)
-        return CleanupReceipt(deleted=dropped.numbers, kept=len(found) - len(set(drop)))
+        # What a worker that was told to end had dropped is none of what the next one found.
+        deleted = tuple(sorted({*drop, *dropped.numbers}))
+        return CleanupReceipt(deleted=deleted, kept=len(found) - len(set(drop)))
 
     async def diff(self, loop: str, older: int, newer: int | None = None) -> Diff:
         """How the files changed from checkpoint `older` to `newer`, or to what is in the workspace now.

@@ -1,11 +1,14 @@
 """Calls to a host: standalone activities on its task queue, which add nothing to a workflow's history.
 
-A call is made once and its failure translated; whether to retry is the caller's decision.
+A call is made once and its failure translated, but where its worker was told to end (a deploy): that says nothing of
+the host, whose next worker is asked. Whether else to retry is the caller's decision.
 """
 
 import asyncio
 import uuid
+from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from typing import Final, TypeVar
 
 from temporalio.client import ActivityFailureError, Client
@@ -27,6 +30,14 @@ GIT_S: Final = 120
 """Git may take this many seconds over a large workspace."""
 ANSWER_MARGIN_S: Final = 10
 """Seconds that the server gets, beyond its own timeouts, to report how the activity ended."""
+MAX_DEPLOYS: Final = 5
+"""So many workers in a row may be told to end over a call."""
+_WORKER_SHUTDOWN: Final = "WorkerShutdown"
+"""The SDK's type of the error of an activity that ended with its worker (temporalio 1.35)."""
+
+
+class WorkerStopped(HostUnreachable):
+    """A worker of the host took the call, and was told to end before it was done."""
 
 
 async def call_host(
@@ -39,7 +50,7 @@ async def call_host(
     takes_s: float = 30,
     heartbeats: bool = False,
 ) -> A:
-    """The result of the activity named `activity`, run by a worker of `host`.
+    """The result of the activity named `activity`, run by a worker of `host`. It is one that may be begun twice.
 
     The activity may take `takes_s` seconds. Where it `heartbeats`, the death of its worker is noticed within 5 s, else
     at the end of `takes_s`.
@@ -50,6 +61,24 @@ async def call_host(
         ServerRefused: the activity failed, the message is the activity's; or its result has another shape.
         UnreadablePayload: the result cannot be decrypted here.
     """
+    call = partial(call_host_once, client, host, activity, argument, result, takes_s=takes_s, heartbeats=heartbeats)
+    for _ in range(MAX_DEPLOYS):
+        with suppress(WorkerStopped):
+            return await call()
+    return await call()
+
+
+async def call_host_once(
+    client: Client,
+    host: str,
+    activity: str,
+    argument: TolerantModel | StrictModel,
+    result: type[A],
+    *,
+    takes_s: float,
+    heartbeats: bool,
+) -> A:
+    """The same of an activity that must not be begun twice. Raises as `call_host`; WorkerStopped."""
     takes = timedelta(seconds=takes_s)
     try:
         async with asyncio.timeout((SCHEDULE_TO_START_TIMEOUT + takes).total_seconds() + ANSWER_MARGIN_S):
@@ -87,4 +116,6 @@ def _translated(cause: BaseException, host: str) -> SteersmanError:
         if cause.type == TimeoutType.SCHEDULE_TO_START:
             return HostUnreachable(f"no worker answers on host {host}: is it running there?", host)
         return HostUnreachable(f"the worker on host {host} went away in the middle", host)
+    if isinstance(cause, ApplicationError) and cause.type == _WORKER_SHUTDOWN:
+        return WorkerStopped(f"the worker on host {host} was told to end in the middle", host)
     return ServerRefused(f"host {host}: {cause}")

@@ -260,6 +260,20 @@ async def test_an_answer_that_is_no_page_of_events_is_refused(
         await call_host(steersman.temporal, fake_host.host, READ_EVENTS, nothing, EventPage)
 
 
+async def test_a_call_goes_on_with_the_next_worker_of_a_deploy(
+    steersman: Steersman, fake_host: FakeHost, workspace: str
+) -> None:
+    nothing = ReadEvents(key=RunKey(run="r", execution="e"))
+    fake_host.stopped_reads = 3
+    page = await call_host(steersman.temporal, fake_host.host, READ_EVENTS, nothing, EventPage)
+    assert not page.known
+    assert fake_host.reads == 4
+    fake_host.stopped_reads = 100
+    with pytest.raises(HostUnreachable, match=f"the worker on host {fake_host.host} was told to end in the middle"):
+        await call_host(steersman.temporal, fake_host.host, READ_EVENTS, nothing, EventPage)
+    assert fake_host.reads == 10
+
+
 async def test_a_run_that_never_had_a_host_has_one_event(
     steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:
