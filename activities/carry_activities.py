@@ -95,9 +95,10 @@ class CarryActivities:
         """What has become of a closed run's copy by now: also what a retry, a sweep or a discard has made of it. Fails
         where nothing is known of one.
         """
-        with as_application_error():
-            directory = await asyncio.to_thread(self._context.store.readable, asked.key)
-            return await self._context.carry.describe(directory)
+        async with heartbeating():
+            with as_application_error():
+                directory = await asyncio.to_thread(self._context.store.readable, asked.key)
+                return await self._context.carry.describe(directory)
 
     @activity.defn(name=names.RETRY_WORKSPACE)
     async def retry_workspace(self, asked: WorkspaceInput) -> CarriedBack:

@@ -82,8 +82,9 @@ class HoldActivities:
     @activity.defn(name=names.LIST_WORKSPACES)
     async def list_workspaces(self, asked: ListWorkspaces) -> Workspaces:
         """Who has which workspace of this host, and who waits."""
-        found = map(self._holds.shown, heads(await self._holds.all()))
-        return Workspaces(holders=tuple(each for each in found if each.path))
+        async with heartbeating():
+            found = map(self._holds.shown, heads(await self._holds.all()))
+            return Workspaces(holders=tuple(each for each in found if each.path))
 
     async def _take(self, hold: Hold, request: RunRequest) -> Steered | None:
         """Raises RunError where it cannot be had; then nothing of it is left."""

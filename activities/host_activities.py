@@ -345,13 +345,14 @@ class HostActivities:
         await asyncio.to_thread(self._locks.sweep)
         await self._holds.all()
         await stop_strays(self._store)
-        pruned = await self.prune_host(PruneInput(keep_days=self._retention.days))
+        pruned = await prune(self._context, self._retention, PruneInput(keep_days=self._retention.days))
         return Swept(stopped=stopped, pruned=pruned.pruned, bytes_freed=pruned.bytes_freed)
 
     @activity.defn(name=names.PRUNE_HOST)
     async def prune_host(self, asked: PruneInput) -> Swept:
         """Remove the state of runs and loops that closed longer ago than keep_days; of an open one never."""
-        return await prune(self._context, self._retention, asked)
+        async with heartbeating():
+            return await prune(self._context, self._retention, asked)
 
     async def lock_session(self, agent: str, session: str, directory: RunDirectory) -> None:
         """Make an agent's session this run's alone. Raises what SessionLocks.take does."""

@@ -375,9 +375,7 @@ class Steersman:
             raise NothingKept(f"run {run_id} had no copy of its workspace")
         argument = WorkspaceInput(key=RunKey(run=run_id, execution=state.execution or ""))
         # Not twice: the second one would be refused, as nothing waits any more.
-        return await call_host_once(
-            self._client, state.host, activity, argument, CarriedBack, takes_s=CARRY_S, heartbeats=True
-        )
+        return await call_host_once(self._client, state.host, activity, argument, CarriedBack, takes_s=CARRY_S)
 
     async def _kept_of(self, run_id: str, state: RunState) -> KeptOfRun:
         """What is kept of the run's files, by itself or by its loop. Raises NothingKept."""

@@ -97,9 +97,7 @@ class EventLogReader:
 
     async def _asked(self, argument: ReadEvents) -> EventPage:
         takes_s = argument.wait_s + READ_S
-        return await call_host(
-            self._client, self._location.host, READ_EVENTS, argument, EventPage, takes_s=takes_s, heartbeats=True
-        )
+        return await call_host(self._client, self._location.host, READ_EVENTS, argument, EventPage, takes_s=takes_s)
 
     def _uncompressed(self, page: EventPage) -> EventPage:
         try:
@@ -113,9 +111,7 @@ class EventLogReader:
         Raises: HostUnreachable, ServerUnreachable, ServerRefused.
         """
         argument = EndRun(key=self._location.key)
-        return await call_host(
-            self._client, self._location.host, END_RUN, argument, RunEnd, takes_s=END_S, heartbeats=True
-        )
+        return await call_host(self._client, self._location.host, END_RUN, argument, RunEnd, takes_s=END_S)
 
     async def follow(
         self,

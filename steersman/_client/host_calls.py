@@ -48,12 +48,10 @@ async def call_host(
     result: type[A],
     *,
     takes_s: float = 30,
-    heartbeats: bool = False,
 ) -> A:
     """The result of the activity named `activity`, run by a worker of `host`. It is one that may be begun twice.
 
-    The activity may take `takes_s` seconds. Where it `heartbeats`, the death of its worker is noticed within 5 s, else
-    at the end of `takes_s`.
+    The activity may take `takes_s` seconds, and heartbeats: the death of its worker is noticed within 5 s.
 
     Raises:
         HostUnreachable: no worker of that host took the call, or the worker died over it.
@@ -61,7 +59,7 @@ async def call_host(
         ServerRefused: the activity failed, the message is the activity's; or its result has another shape.
         UnreadablePayload: the result cannot be decrypted here.
     """
-    call = partial(call_host_once, client, host, activity, argument, result, takes_s=takes_s, heartbeats=heartbeats)
+    call = partial(call_host_once, client, host, activity, argument, result, takes_s=takes_s)
     for _ in range(MAX_DEPLOYS):
         with suppress(WorkerStopped):
             return await call()
@@ -76,7 +74,6 @@ async def call_host_once(
     result: type[A],
     *,
     takes_s: float,
-    heartbeats: bool,
 ) -> A:
     """The same of an activity that must not be begun twice. Raises as `call_host`; WorkerStopped."""
     takes = timedelta(seconds=takes_s)
@@ -90,7 +87,7 @@ async def call_host_once(
                 result_type=result,
                 schedule_to_start_timeout=SCHEDULE_TO_START_TIMEOUT,
                 start_to_close_timeout=takes,
-                heartbeat_timeout=HEARTBEAT_TIMEOUT if heartbeats else None,
+                heartbeat_timeout=HEARTBEAT_TIMEOUT,
                 retry_policy=RetryPolicy(maximum_attempts=1),
             )
             return answer

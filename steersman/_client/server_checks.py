@@ -197,9 +197,7 @@ async def _agents_of_worker(client: Client) -> list[Check]:
     try:
         if not await has_worker(client, host):
             return []
-        found = await call_host(
-            client, host, names.CHECK_AGENTS, CheckAgents(), AgentChecks, takes_s=CHECK_S, heartbeats=True
-        )
+        found = await call_host(client, host, names.CHECK_AGENTS, CheckAgents(), AgentChecks, takes_s=CHECK_S)
     except SteersmanError:  # what is wrong the other checks say
         return []
     checks = [

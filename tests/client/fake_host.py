@@ -109,7 +109,8 @@ class FakeRun:
 
 class FakeHost:
     """The host's workers. `refuse`: the message with which claim_host refuses; `failing_reads`: the next reads fail,
-    every other one by an answer that no client understands; `stopped_reads`: the next reads end with their worker.
+    every other one by an answer that no client understands; `stopped_reads`: the next reads end with their worker, as
+    in a deploy; `is_frozen`: reads do nothing, as those of a killed one.
     """
 
     def __init__(self, client: Client, host: str = "fake-host") -> None:
@@ -121,6 +122,7 @@ class FakeHost:
         self.reads = 0
         self.failing_reads = 0
         self.stopped_reads = 0
+        self.is_frozen = False
         self.next_end: int | None = 6
         self.last: Callable[[int], int | None] = lambda number: number
         """What a page says of the end of the next one, counted from its own beginning."""
@@ -210,6 +212,8 @@ class FakeHost:
     @activity.defn(name=names.READ_EVENTS)
     async def read_events(self, asked: ReadEvents) -> Any:
         self.reads += 1
+        if self.is_frozen:
+            await asyncio.Event().wait()
         if self.stopped_reads:
             self.stopped_reads -= 1
             raise ApplicationError("Worker is shutting down", type="WorkerShutdown")

@@ -274,6 +274,17 @@ async def test_a_call_goes_on_with_the_next_worker_of_a_deploy(
     assert fake_host.reads == 10
 
 
+async def test_a_call_does_not_wait_for_a_worker_that_was_killed_over_it(
+    steersman: Steersman, fake_host: FakeHost, workspace: str
+) -> None:
+    nothing = ReadEvents(key=RunKey(run="r", execution="e"))
+    fake_host.is_frozen = True
+    async with asyncio.timeout(30):
+        with pytest.raises(HostUnreachable, match=f"the worker on host {fake_host.host} went away in the middle"):
+            await call_host(steersman.temporal, fake_host.host, READ_EVENTS, nothing, EventPage, takes_s=120)
+    assert fake_host.reads == 1
+
+
 async def test_a_run_that_never_had_a_host_has_one_event(
     steersman: Steersman, fake_host: FakeHost, workspace: str
 ) -> None:

@@ -136,7 +136,7 @@ async def test_two_namespaces_on_one_state_directory(site: Site, mark: str) -> N
         ]
         for activity, question in questions:
             with pytest.raises(ServerRefused, match="another Temporal namespace"):
-                await call_host(foreign, host, activity, question, Swept, heartbeats=True)
+                await call_host(foreign, host, activity, question, Swept)
         # Nor does cleaning up there touch what is here, closed or not.
         assert (await Steersman(foreign).prune(host, 0)).pruned == ()
         assert marked(mark)
