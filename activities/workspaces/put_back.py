@@ -4,16 +4,16 @@ Nothing is overwritten or removed but what has, byte for byte, the content that 
 what they are to hold, must not live here.
 """
 
+import asyncio
 import contextlib
 import hashlib
 import os
-import secrets
 import shutil
 import stat
-from collections.abc import Iterator, Mapping
+import threading
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 LINK, FILE, PROGRAM = b"120000", b"100644", b"100755"
 """Modes in a git tree: a symbolic link, a file, one that can be executed."""
@@ -38,27 +38,65 @@ class Replacement:
     wanted: Version | None
 
 
-def put_back(
+def temporary_name(of: str) -> bytes:
+    """The name of a file that is on its way into a work tree; `of`: for what. Whoever tries again after a crash finds
+    what was left, and removes it.
+    """
+    return b".steersman-" + hashlib.sha256(of.encode()).hexdigest()[:16].encode()
+
+
+async def put_back(
     top: Path,
     due: Mapping[bytes, Replacement],
     staged: Mapping[bytes, Path],
-    limits: Mapping[bytes, int] = MappingProxyType({}),
-    temporary: bytes | None = None,
+    limits: Mapping[bytes, int],
+    temporary: bytes,
 ) -> set[bytes]:
-    """Carry out what can be, and return the paths that were left as they are.
+    """Carry out what can be, and return the paths that were left as they are. A cancel waits for the file that is being
+    written: whoever goes on with it must not meet us.
 
     `staged`: files with the wanted contents. `limits`: the permissions that a file gets at most; else one that is new
-    gets those of the umask, and any other one keeps its own. `temporary`: the name of the files that are written before
-    they get theirs, for who tries again after a crash.
+    gets those of the umask, and any other one keeps its own. `temporary`: see `temporary_name`.
     Raises OSError where `top` cannot be opened.
     """
+    cancelled = threading.Event()
+    work = asyncio.ensure_future(asyncio.to_thread(_put_all_back, top, due, staged, limits, temporary, cancelled))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        cancelled.set()
+        await asyncio.wait({work})
+        raise
+
+
+def remove_temporary(top: Path, paths: Iterable[bytes], temporary: bytes) -> None:
+    """Remove what was left beside these paths under that name. Never raises."""
+    with contextlib.suppress(OSError):
+        root = os.open(top, _DIRECTORY)
+        try:
+            for parents in {tuple(path.split(b"/")[:-1]) for path in paths}:
+                with contextlib.suppress(OSError), _opened(root, [*parents], make=False) as directories:
+                    os.unlink(temporary, dir_fd=directories[-1])
+        finally:
+            os.close(root)
+
+
+def _put_all_back(
+    top: Path,
+    due: Mapping[bytes, Replacement],
+    staged: Mapping[bytes, Path],
+    limits: Mapping[bytes, int],
+    temporary: bytes,
+    cancelled: threading.Event,
+) -> set[bytes]:
     left = set()
-    temporary = temporary or b".steersman-" + secrets.token_hex(8).encode()
     root = os.open(top, _DIRECTORY)
     try:
         # What goes makes room for what comes: a file in place of a directory, or the other way round.
         going = sorted((path for path, each in due.items() if each.wanted is None), reverse=True)
         for path in (*going, *sorted(due.keys() - set(going))):
+            if cancelled.is_set():
+                break
             try:
                 done = _put_back(root, path, due[path], staged.get(path), temporary, limits.get(path, 0o777))
             except OSError:

@@ -1,12 +1,8 @@
 """Loops, and what people do with them, go through deploys: a worker ends every second or two, whatever it is at."""
 
-import asyncio
-import random
 import subprocess
 import sys
 import tarfile
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from functools import partial
 from io import BytesIO
 from pathlib import Path
@@ -15,6 +11,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.loop_state import LoopState
+from tests.acceptance.deploys import WAYS, Deploys
 from tests.acceptance.loops import PLAN, ended, process_loop, reaches, refs, tick
 from tests.acceptance.site import Site, answered
 from tests.loops.loop_site import Files, repository
@@ -36,55 +33,9 @@ test $n -lt 5 || {{ {finish}; }}
 """
 
 
-class Deploys:
-    """How a worker follows another one. "rolling": once it polls the other one is told to end; "beside": it begins as
-    the other one is told to; "late": once the other one has ended; "killed": so, and the other one was not told.
-    """
-
-    def __init__(self, site: Site, way: str) -> None:
-        self._site, self._way, self._chance = site, way, random.Random(way)
-        self._worker = site.worker()
-        self.count = 0
-
-    @asynccontextmanager
-    async def going_on(self) -> AsyncIterator[None]:
-        await self._worker.ready()
-        deploying = asyncio.create_task(self._deploy())
-        try:
-            yield
-        finally:
-            deploying.cancel()
-            await asyncio.wait({deploying})
-        if not deploying.cancelled():
-            deploying.result()
-
-    async def _deploy(self) -> None:
-        while True:
-            await asyncio.sleep(self._chance.uniform(0, 2.5))
-            before = self._worker
-            if self._way == "rolling":
-                after = self._site.worker()
-                await after.ready()
-                assert await before.terminate() == 0
-            elif self._way == "beside":
-                ending = asyncio.create_task(before.terminate())
-                after = self._site.worker()
-                assert await ending == 0
-            else:
-                if self._way == "killed":
-                    before.kill()
-                else:
-                    assert await before.terminate() == 0
-                await asyncio.sleep(self._chance.uniform(0, 1.5))
-                after = self._site.worker()
-            await after.ready()
-            self._worker = after
-            self.count += 1
-
-
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
-@pytest.mark.parametrize("way", ["rolling", "beside", "late", "killed"])
+@pytest.mark.parametrize("way", WAYS)
 async def test_each_step_of_a_loop_goes_through_deploys(site: Site, mark: str, way: str) -> None:
     steersman = await site.steersman()
     workspace = repository(site.workspace(), {"PLAN.md": PLAN, **{f"d{i % 40}/f{i}": f"0 {i}\n" for i in range(FILES)}})

@@ -2,6 +2,7 @@
 
 import os
 import subprocess
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -15,6 +16,22 @@ BEFORE, AFTER, RESCUE = (f"refs/steersman/r/{name}" for name in ("before", "afte
 MANY = 1 << 30
 IGNORES_LOGS = "printf '*.log\\n' > .gitignore; "
 COMMIT = "; git add -A; git commit -qm first"
+KILLED = f"""
+import asyncio, os, pathlib, sys
+from activities.workspaces.checkpoints import WorkspaceCheckpoints
+root, step = pathlib.Path(sys.argv[1]), sys.argv[2]
+does = getattr(os, step)
+def killed(source, *arguments, **options):
+    if str(source).startswith("b'.steersman-"):
+        if step == "link":
+            does(source, *arguments, **options)
+        os._exit(9)
+    does(source, *arguments, **options)
+setattr(os, step, killed)
+checkpoints = WorkspaceCheckpoints({{**os.environ, "HOME": str(root)}}, [root])
+asyncio.run(checkpoints.undo(root / "shadow", root / "top", *sys.argv[3:], "{RESCUE}", "rescue\\n"))
+"""
+"""An undo that is killed at that step."""
 
 
 @dataclass
@@ -122,6 +139,21 @@ async def test_a_persons_file_keeps_the_directory_that_the_run_made(tree: Tree) 
     undone = await tree.undone("echo a > a" + COMMIT, "rm a; mkdir a; echo y > a/y", "echo mine > a/mine")
     assert undone.conflicts == {b"a"}
     assert [path.name for path in (tree.top / "a").iterdir()] == ["mine"]
+
+
+@pytest.mark.parametrize("step", ["rename", "link"])
+async def test_what_a_killed_undo_left_is_no_file_of_the_next_one(tree: Tree, step: str) -> None:
+    tree.sh("mkdir d; echo 1 > d/changed; echo 1 > d/gone")
+    older = await tree.keep(BEFORE)
+    tree.sh("echo 2 > d/changed; rm d/gone")
+    newer = await tree.keep(AFTER)
+    killed = subprocess.run([sys.executable, "-c", KILLED, str(tree.root), step, older, newer], check=False)
+    assert killed.returncode == 9
+    assert ".steersman" in tree.sh("ls -A d")
+    undone = await tree.checkpoints.undo(tree.root / "shadow", tree.top, older, newer, f"{RESCUE}-2", "rescue\n")
+    assert not undone.conflicts
+    assert tree.sh("ls -A d; cat d/*").split() == ["changed", "gone", "1", "1"]
+    assert ".steersman" not in tree.sh(f"git ls-tree -r --name-only {RESCUE}-2")
 
 
 async def test_links_are_not_followed(tree: Tree) -> None:

@@ -26,7 +26,7 @@ from activities.workspaces.git.repository import Repository
 from activities.workspaces.git.runner import GitFailed, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
-from activities.workspaces.put_back import Replacement, limit_permissions, put_back
+from activities.workspaces.put_back import Replacement, limit_permissions, put_back, temporary_name
 
 TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
@@ -195,7 +195,7 @@ class WorkspaceCarrier:
         objects = shadow.repository.objects
         # As git itself has what was pushed: none of the repository's until it is known to be good. The name is one that
         # `git gc` removes, and the same at each try, should we be killed.
-        incoming = objects / f"tmp_objdir-{_temporary_name(names).lstrip('.')}"
+        incoming = objects / f"tmp_objdir-{os.fsdecode(temporary_name(names.prefix)).lstrip('.')}"
         async with received(shadow, snapshot, pack, incoming, repository=repository) as (theirs, packs):
             await asyncio.to_thread(move_packs, packs, objects / "pack")
         await commits.keep(shadow, names.theirs, theirs.id)
@@ -486,8 +486,7 @@ class _CarryBack:
             out = await asyncio.to_thread(work_tree.links_out, due, staged)
             due = {path: each for path, each in due.items() if path not in out}
             top = self._shadow.repository.top
-            temporary = os.fsencode(_temporary_name(self._names))
-            left = await asyncio.to_thread(put_back, top, due, staged, limits, temporary)
+            left = await put_back(top, due, staged, limits, temporary_name(self._names.prefix))
         return nested | out | left
 
     async def _close(self, seen: AbstractSet[bytes]) -> None:
@@ -546,12 +545,7 @@ async def export(
     with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
         staged = await commits.stage(shadow, wanted, Path(scratch))
         due = {path: Replacement(now=None, wanted=each) for path, each in wanted.items()}
-        await asyncio.to_thread(put_back, kept, due, staged)
-
-
-def _temporary_name(names: RefNames) -> str:
-    """The name of what is on its way into the workspace: what a killed worker left is found again."""
-    return f".steersman-{hashlib.sha256(names.prefix.encode()).hexdigest()[:16]}"
+        await put_back(kept, due, staged, {}, temporary_name(str(kept)))
 
 
 def object_format(snapshot: Snapshot) -> str:

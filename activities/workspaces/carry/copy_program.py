@@ -43,6 +43,7 @@ import urllib.parse
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
+    from io import BufferedReader
     from typing import IO, Any, BinaryIO
 
 FORMAT = 1
@@ -63,6 +64,11 @@ MAX_TIPS = 5_000
 """Branches and tags of the newest snapshot that a store names."""
 MAX_RULES = 100
 """A refresh looks this many times for what files of rules had hidden that it has removed."""
+SILENCE_S = 60
+REMOVE_S = 30
+"""A removal waits this many seconds for programs of a worker that is gone, and that are still at work in the copy."""
+_held: list[int] = []
+"""Descriptors of locks. Every program that we run has them, too: it may work on when this one is killed."""
 MANY_PACKS = 24
 SPARE_BYTES = 256 * 1024 * 1024
 """A store is consolidated with more packs than MANY_PACKS, or once it has this beyond twice what it then had."""
@@ -160,6 +166,7 @@ class Git:
                 stderr=subprocess.PIPE,
                 timeout=TIMEOUT_S,
                 check=False,
+                pass_fds=_held,
                 **given,
             )
         except FileNotFoundError:
@@ -376,6 +383,43 @@ class Copy:
         ours = {"GIT_WORK_TREE": self.top, "GIT_INDEX_FILE": self.index}
         return Git(self.store, **{**ours, **variables})
 
+    @contextlib.contextmanager
+    def alone(self, wait_s: float, *, makes: bool) -> Iterator[None]:
+        """Nobody else makes or removes the copy meanwhile. `makes`: the directory, where there is none.
+
+        Raises Failed after `wait_s` seconds, OSError.
+        """
+        begun = time.monotonic()
+        while (descriptor := self._locked(makes=makes)) is None and os.path.lexists(self.root):
+            if time.monotonic() - begun > wait_s:
+                raise Failed(f"another program is still at work in {self.root}")
+            time.sleep(0.05)
+        if descriptor is None:  # there is no copy
+            yield
+            return
+        _held.append(descriptor)
+        try:
+            yield
+        finally:
+            _held.remove(descriptor)
+            os.close(descriptor)
+
+    def _locked(self, *, makes: bool) -> int | None:
+        """A descriptor that has the lock: of the directory itself, as a file beside it would outlive it.
+
+        Raises OSError.
+        """
+        if makes:
+            with contextlib.suppress(FileExistsError):
+                os.makedirs(self.root, mode=0o700)
+        with contextlib.suppress(FileNotFoundError):
+            os.chmod(self.root, 0o700)
+            descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            if _locks(descriptor, self.root):
+                return descriptor
+            os.close(descriptor)
+        return None
+
     # ---- remove
 
     def remove(self) -> None:
@@ -405,7 +449,7 @@ class Copy:
 
     # ---- receive
 
-    def receive(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+    def receive(self, header: dict[str, Any], stream: BufferedReader) -> None:
         """Make the copy of a snapshot; nothing where it is there already: an agent may have worked in it.
 
         Raises Lacking where objects of `header["have"]`, without which the pack was made, are not here.
@@ -424,10 +468,10 @@ class Copy:
             os.unlink(self.refreshing)
         self._share(header["snapshot"], header["refs"].values())
 
-    def _make(self, header: dict[str, Any], stream: IO[bytes]) -> None:
-        _remove_tree(self.root)
-        os.makedirs(os.path.join(self.root, "copy"), mode=0o700)
-        os.chmod(self.root, 0o700)
+    def _make(self, header: dict[str, Any], stream: BufferedReader) -> None:
+        for name in os.listdir(self.root):
+            _remove_tree(os.path.join(self.root, name))
+        os.mkdir(os.path.join(self.root, "copy"), mode=0o700)
         _write(os.path.join(self.root, "name"), header["name"])
         os.mkdir(self.top)
         self._make_store(header)
@@ -453,7 +497,7 @@ class Copy:
         if header["repository"]:
             self._make_repository(header)
 
-    def _take_objects(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+    def _take_objects(self, header: dict[str, Any], stream: BufferedReader) -> None:
         store = _store_of(self.stores, header["store"])
         if store:
             _write(os.path.join(self.root, "objects"), header["store"])
@@ -536,13 +580,13 @@ class Copy:
             with contextlib.suppress(Failed, OSError):
                 store.add(os.path.join(self.store, "objects", "pack"), snapshot, tips)
 
-    def _unpack(self, stream: IO[bytes], size: int) -> None:
+    def _unpack(self, stream: BufferedReader, size: int) -> None:
         free = shutil.disk_usage(self.root).free
         if size > free:
             needed = f"{size / 1024**2:.1f} MiB would be brought to {self.root}"
             raise CutOff(f"{needed}, and {free / 1024**2:.1f} MiB are free there")
         with tempfile.TemporaryFile(dir=self.root) as pack:
-            while size and (chunk := stream.read(min(CHUNK, size))):
+            while size and (chunk := _comes(stream, size)):
                 pack.write(chunk)
                 size -= len(chunk)
             if size:
@@ -591,7 +635,7 @@ class Copy:
     def refreshing(self) -> str:
         return os.path.join(self.root, "refreshing")
 
-    def _refresh(self, header: dict[str, Any], stream: IO[bytes]) -> None:
+    def _refresh(self, header: dict[str, Any], stream: BufferedReader) -> None:
         """Make the copy that is there into one of another snapshot. What is ignored stays, what is as it shall be is
         not written, and all else that an agent has left goes: its repository with what that has, too.
 
@@ -1140,14 +1184,18 @@ def _lock(path: str) -> Iterator[bool]:
     """Whether the lock could be had; it lasts as long as the context."""
     descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        held = os.path.samestat(os.fstat(descriptor), os.lstat(path))  # not of a store that was removed meanwhile
-    except (BlockingIOError, FileNotFoundError):
-        held = False
-    try:
-        yield held
+        yield _locks(descriptor, path)
     finally:
         os.close(descriptor)
+
+
+def _locks(descriptor: int, path: str) -> bool:
+    """Whether it has the lock now, and is still what the path names: not of what was removed meanwhile."""
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return os.path.samestat(os.fstat(descriptor), os.lstat(path))
+    except (BlockingIOError, FileNotFoundError):
+        return False
 
 
 def _packs(directory: str, names: Iterable[str] | None = None) -> dict[str, int]:
@@ -1207,7 +1255,8 @@ def _remove_tree(path: str) -> None:
         return
     for command in (["rm", "-rf"], ["chmod", "-R", "u+rwX"], ["rm", "-rf"]):
         if os.path.lexists(path):
-            subprocess.run([*command, "--", path], check=False, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL)
+            nowhere = subprocess.DEVNULL
+            subprocess.run([*command, "--", path], check=False, stderr=nowhere, stdout=nowhere, pass_fds=_held)
 
 
 def _parents(path: bytes) -> list[bytes]:
@@ -1290,6 +1339,17 @@ def _write(path: str, text: str) -> None:
     os.replace(f"{path}.new", path)
 
 
+def _comes(stream: BufferedReader, size: int) -> bytes:
+    """What comes next, at most so many bytes; nothing where it was cut off. This program is killed where nothing comes
+    for SILENCE_S: who sends may be gone without a word, and another one waits for the copy.
+    """
+    signal.alarm(SILENCE_S)
+    try:
+        return stream.read1(min(CHUNK, size))
+    finally:
+        signal.alarm(0)
+
+
 def _say(out: BinaryIO, answer: dict[str, Any]) -> None:
     out.write(json.dumps(answer).encode() + b"\n")
     out.flush()
@@ -1302,17 +1362,19 @@ def _is_full(said: str) -> bool:
 def main(command: str, root: str, stores: str = "") -> None:
     """Do what is asked; the answer is a line of JSON on stdout. `stores`: the directory of the object stores."""
     os.umask(0o022)
-    copy, stdin, out = Copy(root, stores), sys.stdin.buffer, sys.stdout.buffer
+    copy, stdin, out = Copy(root, stores), open(0, "rb", closefd=False), sys.stdout.buffer  # noqa: SIM115 - it is stdin
     try:
         if command == "remove":
-            copy.remove()
+            with copy.alone(REMOVE_S, makes=False):
+                copy.remove()
             _say(out, {"ok": not os.path.lexists(copy.root), "error": f"{copy.root} cannot be removed"})
             return
         header = json.loads(stdin.readline(MAX_HEADER))
         if command == "known":
             _say(out, {"ok": True, **copy.known(header)})
         elif command == "receive":
-            copy.receive(header, stdin)
+            with copy.alone(TIMEOUT_S, makes=True):
+                copy.receive(header, stdin)
             _say(
                 out,
                 {

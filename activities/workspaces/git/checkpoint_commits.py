@@ -18,7 +18,14 @@ from activities.workspaces.git.repository import COMMIT
 from activities.workspaces.git.runner import GitFailed, GitHung, GitOutput, GitRunner, gather_or_cancel
 from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.trees import MAX_ADDED, Within, remove_from_index, write_tree
-from activities.workspaces.put_back import Replacement, Version, limit_permissions, put_back
+from activities.workspaces.put_back import (
+    Replacement,
+    Version,
+    limit_permissions,
+    put_back,
+    remove_temporary,
+    temporary_name,
+)
 
 REFS = "refs/steersman"
 MAX_NAME = 120
@@ -202,7 +209,7 @@ async def _restore_closed(
         return limits
     going = {path for path, each in changed.items() if each.wanted is None and not is_nested(each.now)} - kept
     due = {path: changed[path] for path in (*going, *limits)}
-    left = await _put_back(shadow, due, limits)
+    left = await _put_back(shadow, due, limits, temporary_name(wanted))
     # Else git would make them anew all the same. The rest of the index stays: what is ignored may be another by now.
     await remove_from_index(shadow, going - left)
     listed = b"".join(path + b"\0" for path in limits.keys() - left)
@@ -286,9 +293,11 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     since the newer one. What is there now is committed under the ref `rescue`. Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
+    changed = await differences(shadow, before, after, within)
+    temporary = temporary_name(f"{before} {after}")
+    await asyncio.to_thread(remove_temporary, shadow.repository.top, changed, temporary)
     kept = await capture(shadow, rescue, Message(message), shadow.repository.head(), within)
-    changed, since, undone = await gather_or_cancel(
-        differences(shadow, before, after, within),
+    since, undone = await gather_or_cancel(
         differences(shadow, after, kept.tree, within),
         differences(shadow, before, kept.tree, within),
     )
@@ -299,16 +308,18 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     left |= await _ignored_by(shadow, before, [path for path, each in due.items() if each.wanted is None])
     due = {path: each for path, each in due.items() if path not in left}
     modes = await modes_of(shadow, older)
-    left |= await _put_back(shadow, due, {path: modes.limit(path) for path in due})
+    left |= await _put_back(shadow, due, {path: modes.limit(path) for path in due}, temporary)
     conflicts = (changed.keys() & since.keys() & undone.keys()) | left
     return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
 
 
-async def _put_back(shadow: Shadow, due: Mapping[bytes, Replacement], limits: Mapping[bytes, int]) -> set[bytes]:
+async def _put_back(
+    shadow: Shadow, due: Mapping[bytes, Replacement], limits: Mapping[bytes, int], temporary: bytes
+) -> set[bytes]:
     """Put files back, and return the paths that were left as they are. Raises GitFailed."""
     with tempfile.TemporaryDirectory(dir=shadow.path.parent) as scratch:
         staged = await stage(shadow, {path: each.wanted for path, each in due.items() if each.wanted}, Path(scratch))
-        return await asyncio.to_thread(put_back, shadow.repository.top, due, staged, limits)
+        return await put_back(shadow.repository.top, due, staged, limits, temporary)
 
 
 def is_nested(version: Version | None) -> bool:

@@ -1,0 +1,56 @@
+"""Deploys that go on and on: one worker follows another every second or two, whatever it is at."""
+
+import asyncio
+import random
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+from tests.acceptance.site import Site
+
+WAYS = ("rolling", "beside", "late", "killed")
+
+
+class Deploys:
+    """How a worker follows another one. "rolling": once it polls the other one is told to end; "beside": it begins as
+    the other one is told to; "late": once the other one has ended; "killed": so, and the other one was not told.
+    """
+
+    def __init__(self, site: Site, way: str) -> None:
+        self._site, self._way, self._chance = site, way, random.Random(way)
+        self._worker = site.worker()
+        self.count = 0
+
+    @asynccontextmanager
+    async def going_on(self) -> AsyncIterator[None]:
+        await self._worker.ready()
+        deploying = asyncio.create_task(self._deploy())
+        try:
+            yield
+        finally:
+            deploying.cancel()
+            await asyncio.wait({deploying})
+        if not deploying.cancelled():
+            deploying.result()
+
+    async def _deploy(self) -> None:
+        while True:
+            await asyncio.sleep(self._chance.uniform(0, 2.5))
+            before = self._worker
+            if self._way == "rolling":
+                after = self._site.worker()
+                await after.ready()
+                assert await before.terminate() == 0
+            elif self._way == "beside":
+                ending = asyncio.create_task(before.terminate())
+                after = self._site.worker()
+                assert await ending == 0
+            else:
+                if self._way == "killed":
+                    before.kill()
+                else:
+                    assert await before.terminate() == 0
+                await asyncio.sleep(self._chance.uniform(0, 1.5))
+                after = self._site.worker()
+            await after.ready()
+            self._worker = after
+            self.count += 1
