@@ -65,7 +65,8 @@ async def put_back(
         return await asyncio.shield(work)
     except asyncio.CancelledError:
         cancelled.set()
-        await asyncio.wait({work})
+        with contextlib.suppress(OSError):
+            await work
         raise
 
 

@@ -252,7 +252,13 @@ class LastEvent(TolerantModel):
     seq: int
     type: str
     summary: str
+    """Its type again where there is nothing to say of it."""
     time: datetime
+
+    @property
+    def shown(self) -> str:
+        """For people."""
+        return self.type if self.summary == self.type else f"{self.type}: {self.summary}"
 
 
 class RunPart(SessionProgress):

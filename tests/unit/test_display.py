@@ -30,6 +30,11 @@ def test_an_empty_state_shows_its_phase_alone() -> None:
     assert details(RunState()) == "- **Phase**: queued"
 
 
+def test_an_event_that_has_nothing_to_say_is_named_once() -> None:
+    state = RunState(last_event=LastEvent(seq=1, type="init", summary="init", time=NOW))
+    assert details(state).splitlines()[-1] == "- **Last**: init"
+
+
 def test_a_full_state_shows_what_a_person_asks_for() -> None:
     state = RunState(
         phase="stopping",

@@ -116,7 +116,7 @@ def details(state: RunState) -> str:
         ("Attempt", str(state.attempt) if state.attempt else None),
         ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
         ("Tokens", f"{state.usage.input_tokens} in, {state.usage.output_tokens} out" if state.turns else None),
-        ("Last", f"{state.last_event.type}: {one_line(state.last_event.summary)}" if state.last_event else None),
+        ("Last", one_line(state.last_event.shown) if state.last_event else None),
         *(("Waiting for approval", _approval(each)) for each in state.approvals),
         ("Messages", ", ".join(f"{each.kind} {each.state}" for each in state.messages[-5:]) or None),
         ("Stopped", _stop(state)),

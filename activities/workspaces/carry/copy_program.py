@@ -390,7 +390,7 @@ class Copy:
         Raises Failed after `wait_s` seconds, OSError.
         """
         begun = time.monotonic()
-        while (descriptor := self._locked(makes=makes)) is None and os.path.lexists(self.root):
+        while (descriptor := self._locked(makes=makes)) is None and (makes or os.path.lexists(self.root)):
             if time.monotonic() - begun > wait_s:
                 raise Failed(f"another program is still at work in {self.root}")
             time.sleep(0.05)
@@ -415,7 +415,11 @@ class Copy:
         with contextlib.suppress(FileNotFoundError):
             os.chmod(self.root, 0o700)
             descriptor = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-            if _locks(descriptor, self.root):
+            try:
+                has_lock = _locks(descriptor, self.root)
+            except OSError:  # on a file system without locks it is done without
+                has_lock = True
+            if has_lock:
                 return descriptor
             os.close(descriptor)
         return None

@@ -267,7 +267,7 @@ def _print_state(
         ("attempt", str(state.attempt) if state.attempt else None),
         ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out, {cached}" if use.output_tokens else None),
-        ("last", f"{last.seq} {last.type}: {last.summary}" if last else None),
+        ("last", f"{last.seq} {last.shown}" if last else None),
         *(("waits for", _approval_line(each)) for each in state.approvals),
         *((each.kind, _message(each)) for each in state.messages),
         ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
