@@ -32,6 +32,8 @@ CHECK_S = 60.0
 """A worker may take this many seconds to ask all its agents' programs for their versions."""
 NEW_WORKER_S = 3.0
 """For this many seconds the server is asked again whether it knows of a worker."""
+LOOKED_AT, SHOWN_LOOPS = 50, 5
+"""So many open loops are asked for their hosts; of those that wait for a worker so many are named."""
 
 
 class Check(TolerantModel):
@@ -44,10 +46,6 @@ class Check(TolerantModel):
     """What was found."""
     hint: str | None = None
     """What to do about it."""
-
-
-LOOKED_AT, SHOWN_LOOPS = 50, 5
-"""So many open loops are asked for their hosts; of those that wait for a worker so many are named."""
 
 
 async def check_server(profile: str | None, address: str | None, namespace: str | None) -> list[Check]:

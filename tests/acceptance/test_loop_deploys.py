@@ -1,10 +1,7 @@
 """Loops, and what people do with them, go through deploys: a worker ends every second or two, whatever it is at."""
 
-import subprocess
 import sys
-import tarfile
 from functools import partial
-from io import BytesIO
 from pathlib import Path
 
 import pytest
@@ -14,7 +11,7 @@ from steersman.contracts.loop_state import LoopState
 from tests.acceptance.deploys import WAYS, Deploys
 from tests.acceptance.loops import PLAN, ended, process_loop, reaches, refs, tick
 from tests.acceptance.site import Site, answered
-from tests.loops.loop_site import Files, repository
+from tests.loops.loop_site import on_disk, repository, seen
 from tests.support.processes import marked
 
 FILES = 4000
@@ -52,7 +49,7 @@ async def test_each_step_of_a_loop_goes_through_deploys(site: Site, mark: str, w
             *("iteration", "rescue", "iteration", "rescue", "iteration", "iteration")
         ]
         assert refs(workspace, loop) == {number: each.commit for number, each in kept.items()}
-        assert committed(workspace, refs(workspace, loop)[max(kept)]) == on_disk(workspace)
+        assert seen(workspace, refs(workspace, loop)[max(kept)]) == on_disk(workspace)
         for number in range(1, 6):
             assert (await answered(partial(steersman.result, f"{loop}-{number}"))).attempts == 1
         changes = {"mode": "autonomous", "limits": {"iterations": 9}}
@@ -77,7 +74,7 @@ async def used(steersman: Steersman, loop: str, workspace: Path) -> None:
     assert (back.status, back.checkpoint, back.rescue) == ("paused", 1, 3)
     assert (workspace / "d0/f0").read_text() == "1 0\n" * 20
     kept = refs(workspace, loop)
-    assert (committed(workspace, kept[1]), committed(workspace, kept[3])) == (on_disk(workspace), ruined)
+    assert (seen(workspace, kept[1]), seen(workspace, kept[3])) == (on_disk(workspace), ruined)
     assert "d0/f0" in (await answered(lambda: loops.diff(loop, 0, 1))).stat
 
     await answered(lambda: loops.resume(loop))
@@ -100,15 +97,3 @@ async def decision(steersman: Steersman, loop: str, iterations: int) -> LoopStat
     assert state.workspace is not None
     assert int((Path(state.workspace).parent / "count").read_text()) == iterations
     return state
-
-
-def committed(top: Path, commit: str) -> Files:
-    """The files of a commit, read at once."""
-    archive = subprocess.run(["git", "-C", str(top), "archive", commit], capture_output=True, check=True).stdout
-    with tarfile.open(fileobj=BytesIO(archive)) as tar:
-        return {each.name: file.read() for each in tar if (file := tar.extractfile(each)) is not None}
-
-
-def on_disk(top: Path) -> Files:
-    """The files in the work tree."""
-    return {str(each.relative_to(top)): each.read_bytes() for d in ("d*/*", "*.md") for each in top.glob(d)}

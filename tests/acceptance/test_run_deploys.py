@@ -11,7 +11,7 @@ from steersman.client import Steersman
 from tests.acceptance.deploys import WAYS, Deploys
 from tests.acceptance.programs import python
 from tests.acceptance.site import Site, answered
-from tests.loops.loop_site import git, repository
+from tests.loops.loop_site import Files, git, on_disk, repository
 from tests.support.processes import marked
 
 FILES: Final = 1000
@@ -67,17 +67,11 @@ async def used(site: Site, steersman: Steersman, place: dict[str, Any], mark: st
     assert not list(workspace.glob(".git/**/*.lock"))
 
 
-def changed(before: dict[str, bytes], word: str) -> dict[str, bytes]:
+def changed(before: Files, word: str) -> Files:
     """What the program leaves of those files."""
-    after = {word: word.encode()}
+    after: Files = {word: word.encode()}
     for name, content in before.items():
         number = int(name.rpartition("f")[2])
         if number % 4 != 3:
             after[name] = (word * 20).encode() if number % 2 else content
     return after
-
-
-def on_disk(top: Path) -> dict[str, bytes]:
-    """The files in the work tree."""
-    found = (*top.glob("d*/*"), *(each for each in top.iterdir() if each.is_file() and each.name != ".git"))
-    return {str(each.relative_to(top)): each.read_bytes() for each in found}

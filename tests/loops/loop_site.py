@@ -1,5 +1,6 @@
 """A real git repository as a loop's workspace, and what a person would see of it."""
 
+import io
 import os
 import subprocess
 from collections.abc import Mapping
@@ -56,15 +57,22 @@ def repository(directory: Path, files: Mapping[str, bytes | str] | None = None, 
 def seen(top: Path, commit: str) -> Files:
     """A commit's files as git has them."""
     files: Files = {}
+    blobs: list[tuple[str, str, str]] = []
     for line in git(top, "ls-tree", "-r", "-z", commit).split("\0")[:-1]:
         facts, path = line.split("\t", 1)
         mode, kind, ident = facts.split(" ")
         if kind == "commit":
             files[path] = f"repository {ident}"
             continue
-        shown = subprocess.run(["git", "-C", str(top), "cat-file", "blob", ident], capture_output=True, check=True)
-        content = shown.stdout
-        files[path] = b"-> " + content if mode == "120000" else b"+x " + content if mode == "100755" else content
+        blobs.append((path, mode, ident))
+    asked = "".join(f"{ident}\n" for _, _, ident in blobs).encode()
+    shown = subprocess.run(["git", "-C", str(top), "cat-file", "--batch"], input=asked, capture_output=True, check=True)
+    with io.BytesIO(shown.stdout) as answers:
+        for path, mode, ident in blobs:
+            named, kind, size = answers.readline().decode().split()
+            assert (named, kind) == (ident, "blob")
+            content = answers.read(int(size) + 1)[:-1]
+            files[path] = b"-> " + content if mode == "120000" else b"+x " + content if mode == "100755" else content
     return files
 
 

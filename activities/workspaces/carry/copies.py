@@ -13,6 +13,7 @@ from typing import Any
 from activities.ports.machine import Machine, Stream
 from activities.shim.client import MachineUnreachable
 from activities.untrusted_json import parse_object
+from activities.workspaces.carry.copy_program import SILENCE_S
 from activities.workspaces.carry.snapshots import Known
 from activities.workspaces.printable_text import printable
 
@@ -23,8 +24,6 @@ MAX_KNOWN = 10_000
 """Of the objects that a machine says it has, this many are looked at."""
 SNAPSHOT_S = 3600.0
 """Seconds that a machine has to make a snapshot of a copy: each git that it takes for that may take half of them."""
-SILENCE_S = 60.0
-"""The way of a pack is cut where nothing of it comes for this many seconds."""
 ANSWER_S = 60.0
 """A removal, and a look at what is there, may take this many seconds; what takes longer is done again later."""
 _END_S = 10.0

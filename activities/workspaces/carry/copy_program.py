@@ -65,6 +65,7 @@ MAX_TIPS = 5_000
 MAX_RULES = 100
 """A refresh looks this many times for what files of rules had hidden that it has removed."""
 SILENCE_S = 60
+"""The way of a pack is cut where nothing of it comes for this many seconds."""
 REMOVE_S = 30
 """A removal waits this many seconds for programs of a worker that is gone, and that are still at work in the copy."""
 _held: list[int] = []
