@@ -2,10 +2,10 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 
-from tests.acceptance.site import Site
+from tests.support.workers import WorkerProcess
 
 WAYS = ("rolling", "beside", "late", "killed")
 
@@ -15,9 +15,11 @@ class Deploys:
     the other one is told to; "late": once the other one has ended; "killed": so, and the other one was not told.
     """
 
-    def __init__(self, site: Site, way: str) -> None:
-        self._site, self._way, self._chance = site, way, random.Random(way)
-        self._worker = site.worker()
+    def __init__(self, start: Callable[[], WorkerProcess], way: str) -> None:
+        """`start`: begins a further worker."""
+        self._start = start
+        self._way, self._chance = way, random.Random(way)
+        self._worker = self._start()
         self.count = 0
 
     @asynccontextmanager
@@ -37,12 +39,12 @@ class Deploys:
             await asyncio.sleep(self._chance.uniform(0, 2.5))
             before = self._worker
             if self._way == "rolling":
-                after = self._site.worker()
+                after = self._start()
                 await after.ready()
                 assert await before.terminate() == 0
             elif self._way == "beside":
                 ending = asyncio.create_task(before.terminate())
-                after = self._site.worker()
+                after = self._start()
                 assert await ending == 0
             else:
                 if self._way == "killed":
@@ -50,7 +52,7 @@ class Deploys:
                 else:
                     assert await before.terminate() == 0
                 await asyncio.sleep(self._chance.uniform(0, 1.5))
-                after = self._site.worker()
+                after = self._start()
             await after.ready()
             self._worker = after
             self.count += 1

@@ -38,7 +38,7 @@ async def test_each_step_of_a_loop_goes_through_deploys(site: Site, mark: str, w
     workspace = repository(site.workspace(), {"PLAN.md": PLAN, **{f"d{i % 40}/f{i}": f"0 {i}\n" for i in range(FILES)}})
     (workspace.parent / "rewrite.py").write_text(REWRITE)
     script = WORK.format(python=sys.executable, finish=tick("one", "two"))
-    deploys = Deploys(site, way)
+    deploys = Deploys(site.worker, way)
     async with deploys.going_on():
         loop = await steersman.loops.start(process_loop(site, script, workspace, mark, mode="checkpoint"))
         await used(steersman, loop, workspace)

@@ -1,17 +1,21 @@
 """Runs that change many files go through deploys in each of their steps: in place, in a copy, in a worktree; undone."""
 
 import asyncio
+import itertools
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
 import pytest
 
-from steersman.client import Steersman
 from tests.acceptance.deploys import WAYS, Deploys
 from tests.acceptance.programs import python
 from tests.acceptance.site import Site, answered
+from tests.acceptance.test_pods import Pods, nothing_is_left
+from tests.acceptance.test_ssh import THERE, Elsewhere
 from tests.loops.loop_site import Files, git, on_disk, repository
+from tests.support import cluster, sshd
 from tests.support.processes import marked
 
 FILES: Final = 1000
@@ -28,6 +32,8 @@ for i in range({FILES}):
 time.sleep(1)
 pathlib.Path(word).write_text(word)
 """
+HERE: Final = python(REWRITE)
+IN_A_POD: Final = ("python3", "-I", "-S", "-u", "-c", REWRITE)
 PLACES: Final[dict[str, dict[str, Any]]] = {
     "in place": {},
     "copy": {"isolation": "copy"},
@@ -35,26 +41,77 @@ PLACES: Final[dict[str, dict[str, Any]]] = {
 }
 
 
+@pytest.fixture
+def elsewhere(site: Site) -> Iterator[Elsewhere]:
+    if reason := sshd.missing():
+        pytest.skip(reason)
+    found = Elsewhere(site)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
+@pytest.fixture
+def pods(site: Site) -> Iterator[Pods]:
+    if reason := cluster.missing():
+        pytest.skip(reason)
+    found = Pods(site)
+    try:
+        yield found
+    finally:
+        found.end()
+
+
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_step_of_a_run_goes_through_deploys(site: Site, mark: str, way: str) -> None:
-    steersman = await site.steersman()
-    deploys = Deploys(site, way)
+    deploys = Deploys(site.worker, way)
     async with deploys.going_on(), asyncio.TaskGroup() as group:
-        for place in PLACES.values():
-            group.create_task(used(site, steersman, place, mark))
-    assert deploys.count > 5
+        for workspace in PLACES.values():
+            group.create_task(used(site, deploys, {"workspace": workspace}, mark))
     assert not marked(mark)
 
 
-async def used(site: Site, steersman: Steersman, place: dict[str, Any], mark: str) -> None:
-    """Three runs in one workspace, one after the other, each of which is taken back."""
+@pytest.mark.exhaustive
+@pytest.mark.timeout(400)
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_step_of_a_run_elsewhere_goes_through_deploys(elsewhere: Elsewhere, mark: str, way: str) -> None:
+    deploys = Deploys(partial(elsewhere.site.worker, *elsewhere.flags), way)
+    async with deploys.going_on(), asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(used(elsewhere.site, deploys, {"runtime": THERE}, mark))
+    assert not marked(mark)
+    assert elsewhere.kept == []
+
+
+@pytest.mark.exhaustive
+@pytest.mark.cluster
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("way", WAYS)
+async def test_each_step_of_a_run_in_a_pod_goes_through_deploys(pods: Pods, mark: str, way: str) -> None:
+    await pods.cluster.begin()
+    worker = partial(pods.site.worker, *pods.cluster.flags, KUBECONFIG=str(pods.cluster.kubeconfig))
+    deploys = Deploys(worker, way)
+    async with deploys.going_on(), asyncio.TaskGroup() as group:
+        for _ in range(2):
+            group.create_task(used(pods.site, deploys, {"runtime": pods.cluster.runtime()}, mark, IN_A_POD))
+    await nothing_is_left(pods.cluster)
+
+
+async def used(
+    site: Site, deploys: Deploys, fields: dict[str, Any], mark: str, program: tuple[str, ...] = HERE
+) -> None:
+    """Runs in one workspace, one after the other, each of which is taken back: three, and until there were deploys."""
+    steersman = await site.steersman()
     workspace = repository(site.workspace(), {f"d{i % 40}/f{i}": f"{i}\n" for i in range(FILES)})
     before = on_disk(workspace)
-    for word in ("one", "two", "three"):
-        request = site.process(*python(REWRITE, word), mark=mark)
-        run = await steersman.start({**request, "workspace": {"path": str(workspace), **place}})
+    for number in itertools.count(1):
+        word = f"word{number}"
+        request = site.process(*program, word, mark=mark, **{**fields, "workspace": workspace})
+        request["workspace"] |= fields.get("workspace", {})
+        run = await steersman.start(request)
         result = await answered(partial(steersman.result, run))
         assert (result.status, result.attempts) == ("succeeded", 1)
         where = Path(result.worktree.directory) if result.worktree else workspace
@@ -62,6 +119,8 @@ async def used(site: Site, steersman: Steersman, place: dict[str, Any], mark: st
         assert f" {word} " in (await answered(partial(steersman.diff, run))).stat
         assert not (await answered(partial(steersman.undo, run))).conflicts
         assert on_disk(where) == before
+        if number >= 3 and deploys.count > 5:
+            break
     assert on_disk(workspace) == before
     assert git(workspace, "status", "--porcelain") == ""
     assert not list(workspace.glob(".git/**/*.lock"))
