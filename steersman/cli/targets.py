@@ -108,10 +108,16 @@ async def choose_host(steersman: "Steersman", asked: dict[str, Any]) -> None:
     from steersman._client.server_checks import has_worker
     from steersman.hosts import host_name, state_directory
 
-    workspace, runtime, host = asked.get("workspace"), asked.get("runtime"), host_name(state_directory())
-    named = [each.get("host") for each in (workspace, runtime) if isinstance(each, dict)]  # the second is an older name
-    if isinstance(workspace, dict) and not any(named) and await has_worker(steersman.temporal, host):
+    workspace, host = asked.get("workspace"), host_name(state_directory())
+    if isinstance(workspace, dict) and not named_host(asked) and await has_worker(steersman.temporal, host):
         asked["workspace"] = {**workspace, "host": host}
+
+
+def named_host(asked: Any) -> str | None:
+    """The host that a request of a run names; None where it names none, or is no request."""
+    parts = [asked.get(name) for name in ("workspace", "runtime")] if isinstance(asked, dict) else []
+    named = [each.get("host") for each in parts if isinstance(each, dict)]  # the second is an older name
+    return next((each for each in named if each and isinstance(each, str)), None)
 
 
 def warn_unsent_reason(steersman: "Steersman", reason: str) -> None:

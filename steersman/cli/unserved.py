@@ -2,9 +2,10 @@
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from steersman.cli.output import remark
+from steersman.cli.targets import named_host
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -38,6 +39,19 @@ async def tell_of_unserved_loop(steersman: "Steersman", loop: str, state: "LoopS
         state = state or await steersman.loops.state(loop)
         if state.status not in CLOSED:
             await tell_of_unserved(steersman, state.host, f"{why}`steer loop stop {loop}` ends the loop")
+
+
+async def tell_of_unserved_start(steersman: "Steersman", run: Any, what: str, stop: str) -> None:
+    """The same of the host that the request of a run names, by whose worker alone it is taken. `what` was started;
+    `stop`: the command that takes it back. Nothing where the server cannot be asked.
+    """
+    from steersman.errors import SteersmanError
+
+    host = named_host(run)
+    with suppress(SteersmanError):
+        await tell_of_unserved(
+            steersman, host, f"the {what} waits for one, and fails after 10 minutes. Take it back: {stop}"
+        )
 
 
 @asynccontextmanager

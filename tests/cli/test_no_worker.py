@@ -41,6 +41,26 @@ async def test_show_says_that_nobody_leads_it(
     assert re.search(r"^phase +running$", shown.out, re.MULTILINE)
 
 
+@pytest.mark.parametrize(
+    ("command", "what", "stop"),
+    [
+        (("run", "-d", "process", "--host", AWAY, "-w", "{workspace}", "--", "true"), "run", "stop"),
+        (("loop", "start", "-d", "--host", AWAY, "-w", "{workspace}", "--verify", "true", "go"), "loop", "loop stop"),
+    ],
+)
+async def test_start_says_that_the_host_it_names_has_none(
+    steer: Steer, steersman: Steersman, workspace: str, command: tuple[str, ...], what: str, stop: str
+) -> None:
+    started = await steer(*(each.format(workspace=workspace) for each in command))
+    told, id = started.err.splitlines(), started.out.strip()
+    await steersman.temporal.get_workflow_handle(id).terminate()
+    assert started.code == 0
+    assert told[-1] == (
+        f"no worker of host {AWAY} answers: the {what} waits for one, and fails after 10 minutes. "
+        f"Take it back: steer {stop} {id}"
+    )
+
+
 async def test_stop_says_that_it_waits_and_until_when(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

@@ -16,6 +16,7 @@ from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.targets import choose_host, resolve_run
 from steersman.cli.terminal.notices import Notify
+from steersman.cli.unserved import tell_of_unserved_start
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -166,7 +167,9 @@ def _start(
                 asked.update(await _continued(steersman, asked))
             await choose_host(steersman, asked)
         if detach:
-            _announce(await steersman.start(asked, run_id=run_id), as_json=as_json, bare=True)
+            run = await steersman.start(asked, run_id=run_id)
+            _announce(run, as_json=as_json, bare=True)
+            await tell_of_unserved_start(steersman, asked, "run", f"steer stop {run}")
             return None
         from steersman.cli.terminal.run_follower import follow, waits_for_worker
         from steersman.errors import NoWorker
@@ -176,6 +179,7 @@ def _start(
         async def begin() -> str:
             started.append(await steersman.start(asked, run_id=run_id))
             _announce(started[0], as_json=as_json, bare=False)
+            await tell_of_unserved_start(steersman, asked, "run", f"steer stop {started[0]}")
             return started[0]
 
         try:

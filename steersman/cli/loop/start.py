@@ -14,6 +14,7 @@ from steersman.cli.loop.options import Mode, Phase
 from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.targets import choose_host, resolve_loop
+from steersman.cli.unserved import tell_of_unserved_start
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -196,8 +197,10 @@ def _start(ctx: typer.Context, asked: Any, loop_id: str | None, *, detach: bool,
         if isinstance(run, dict):
             await choose_host(steersman, run)
         if detach:
-            announce(await steersman.loops.start(asked, loop_id=loop_id), as_json=as_json, bare=True)
+            loop = await steersman.loops.start(asked, loop_id=loop_id)
+            announce(loop, as_json=as_json, bare=True)
             _tell_bounds(asked, as_json=as_json)
+            await tell_of_unserved_start(steersman, run, "loop", f"steer loop stop {loop}")
             return None
         from steersman.cli.loop.follower import follow
 
@@ -205,6 +208,7 @@ def _start(ctx: typer.Context, asked: Any, loop_id: str | None, *, detach: bool,
             loop = await steersman.loops.start(asked, loop_id=loop_id)
             announce(loop, as_json=as_json, bare=False)
             _tell_bounds(asked, as_json=as_json)
+            await tell_of_unserved_start(steersman, run, "loop", f"steer loop stop {loop}")
             return loop
 
         return await follow(steersman, begun, as_json=as_json)
