@@ -1,7 +1,8 @@
 """What the activities of one worker share."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from temporalio.client import Client
@@ -12,6 +13,7 @@ from activities.ports.runtime import Runtime
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_worktrees import RunWorktrees
+from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 
 
@@ -34,6 +36,8 @@ class ActivityContext:
     worktrees: RunWorktrees
     sweep_places: Callable[[], Awaitable[int]] = _no_places
     """Removes places that belong to no run any more; how many there were."""
+    left: asyncio.Queue[RunDirectory] = field(default_factory=asyncio.Queue)
+    """Runs that have closed with something of theirs at work, as far as anybody knows: see stop_retries."""
 
     def kept_directory(self, path: str, field_name: str) -> Path:
         """A directory in which a run has worked, with all links followed, whether or not it is there.

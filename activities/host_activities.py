@@ -24,6 +24,7 @@ from activities.run_preparation import admitted_place, directory_of_run
 from activities.running import run_log
 from activities.running.completion import complete
 from activities.running.launch import stop_times
+from activities.stop_retries import StopRetries
 from activities.store import disk
 from activities.store.event_pages import EventPages
 from activities.store.event_reader import consumption, is_ended, terminal_event
@@ -82,6 +83,7 @@ class HostActivities:
         self._store, self._policy = context.store, context.policy
         self._locks = SessionLocks(context.store, context.runtime)
         self._closed_runs = closed_runs_of(context)
+        self.stop_retries = StopRetries(context, self._closed_runs)
         self._holds = WorkspaceHolds(context)
         self._pages = EventPages()
 
@@ -168,7 +170,10 @@ class HostActivities:
             try:
                 with as_application_error():
                     directory = await asyncio.to_thread(self._directory_to_end, end)
-                return await self._finalize(end, directory)
+                finalized = await self._finalize(end, directory)
+                if await asyncio.to_thread(self._runtime.has_living, end.key):
+                    self._context.left.put_nowait(directory)
+                return finalized
             except (StoreGone, RunGone) as error:
                 raise ApplicationError(str(error), type=ActivityErrorType.STATE_GONE, non_retryable=True) from error
             except OSError as error:

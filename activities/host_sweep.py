@@ -89,7 +89,7 @@ async def end_closed(
 ) -> bool:
     """End one run whose workflow has closed unseen; whether something of it was stopped.
 
-    `patient`: as of `Runtime.stop`.
+    `patient`: as of `Runtime.stop`; what could not be stopped is tried again soon.
     """
     # A log that has ended says nothing of processes: a run may have been ended with some still alive.
     ended = await asyncio.to_thread(is_ended, directory.events)
@@ -102,6 +102,8 @@ async def end_closed(
     # Also of what lives no more: the report of the stop that ended it is the proof.
     stop = context.runtime.stop(directory.key, CLEANUP, CLOSED, patient=patient)
     report = await (run_log.logged_stop(directory, CLOSED, stop) if living else stop)
+    if patient and report.outcome == "unverified":
+        context.left.put_nowait(directory)
     request = None if ended else await closed_runs.request_of(directory.key)
     if request and request.agent in context.agents:
         # After all attempts to lead the run, before those of a reset, which may have come meanwhile.
@@ -117,7 +119,7 @@ async def end_closed(
 async def _settle(context: ActivityContext, directory: RunDirectory) -> None:
     """See to the copy of a run whose log has ended, if nothing of it lives any more and its machine can be reached."""
     if not context.runtime.has_living(directory.key):
-        with _logged("copy_left", directory), suppress(MachineUnreachable):
+        with logged("copy_left", directory), suppress(MachineUnreachable):
             await context.carry.settle(directory)
 
 
@@ -128,7 +130,7 @@ async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> t
     async def end(directory: RunDirectory) -> bool:
         stopped = False
         async with slots:
-            with _logged("sweep_failed", directory):
+            with logged("sweep_failed", directory):
                 stopped = await end_closed(context, closed_runs, directory, patient=False)
                 if await asyncio.to_thread(is_ended, directory.events):
                     await _settle(context, directory)
@@ -147,7 +149,7 @@ async def kill_here(context: ActivityContext) -> None:
         for attempt in directory.all_attempts():
             if not await shim.has_stray(attempt):
                 continue
-            with _logged("sweep_failed", directory):
+            with logged("sweep_failed", directory):
                 killed = await shim.kill_unresponsive(attempt)
                 facts = {"run": directory.key.run, "processes": killed.processes, "left": killed.left}
                 why = "an agent was killed: its host is another machine now"
@@ -192,7 +194,7 @@ async def _prune_runs(context: ActivityContext, horizon: float, *, dry_run: bool
             continue
         if await asyncio.to_thread(context.carry.is_gate, directory):
             continue
-        with _logged("prune_failed", directory):
+        with logged("prune_failed", directory):
             if dry_run:
                 freed += await asyncio.to_thread(disk.size, directory.path)
             else:
@@ -257,7 +259,7 @@ def own_runs(store: RunStore) -> list[RunDirectory]:
 
 
 @contextmanager
-def _logged(action: str, directory: RunDirectory) -> Iterator[None]:
+def logged(action: str, directory: RunDirectory) -> Iterator[None]:
     """Log a failure within: one run's directory may hold anything, and must not keep the others from their turn."""
     try:
         yield

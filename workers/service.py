@@ -105,6 +105,7 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
             beside = [
                 asyncio.create_task(schedule_sweeps(parts.client, settings.host)),
                 asyncio.create_task(sweep_now(activities.host)),
+                asyncio.create_task(activities.host.stop_retries.run()),
                 asyncio.create_task(watch_store(parts.identity)),
                 asyncio.create_task(LostTasks(parts.client, parts.registry).run()),
                 asyncio.create_task(load_agents(activities.agents)),

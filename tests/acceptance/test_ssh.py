@@ -397,7 +397,7 @@ async def test_another_worker_goes_on_with_it(elsewhere: Elsewhere) -> None:
 
 
 @pytest.mark.exhaustive
-async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewhere: Elsewhere, mark: str) -> None:
+async def test_a_lost_machine_is_told_and_its_agent_stopped_once_it_is_back(elsewhere: Elsewhere, mark: str) -> None:
     await elsewhere.site.worker(*elsewhere.flags).ready()
     steersman = await elsewhere.site.steersman()
     repository = made(elsewhere.site.workspace())
@@ -414,7 +414,6 @@ async def test_a_machine_that_is_lost_is_told_and_swept_once_it_is_back(elsewher
     assert state.finalize.status == "failed"
     assert marked(mark)
     elsewhere.sshd.start()
-    await elsewhere.site.worker(*elsewhere.flags).ready()  # which sweeps
     await gone(mark, 60)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
     await until(lambda: elsewhere.kept == [])
@@ -438,7 +437,6 @@ async def test_the_end_of_a_terminated_run_is_told_while_its_machine_is_lost(els
     assert last.finalize
     assert last.finalize.status == "failed"
     elsewhere.sshd.start()
-    await elsewhere.site.worker(*elsewhere.flags).ready()  # which sweeps
     await gone(mark, 60)
     await until(lambda: (repository / "edited").read_text() == "one\nTWO\nthree\n", 30)
     await until(lambda: elsewhere.kept == [])
