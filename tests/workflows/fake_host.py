@@ -37,6 +37,7 @@ from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopR
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.converter import DATA_CONVERTER
 from tests.support import processes
+from workers.wiring import workflow_runner
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
 from workflows.run_notice import RunNotice
@@ -217,8 +218,11 @@ class FakeHost:
             yield
 
     def worker(self, queue: str, **options: Any) -> Worker:
-        """A worker of this host; a cancel reaches its activities with the next heartbeat, at the latest."""
-        options = {"workflow_runner": ReplaySafeRunner(), **options}
+        """A worker of this host; a cancel reaches its activities with the next heartbeat, at the latest.
+
+        Without the sandbox, as ours are: `replays` has it.
+        """
+        options = {"workflow_runner": workflow_runner(), **options}
         throttle = timedelta(seconds=0.1)
         return Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=throttle, **options)
 
@@ -333,7 +337,9 @@ async def event_types(run: Run) -> list[str]:
 async def replays(workflow: WorkflowHandle[Any, Any]) -> None:
     """The history of its last execution, a run's or a loop's, replays in the full sandbox."""
     history = await workflow.fetch_history()
-    workflows = [AgentLoop, AgentRun]
+    kind = history.events[0].workflow_execution_started_event_attributes.workflow_type.name
+    # The sandbox loads the code of each workflow that it is given.
+    workflows = [{names.LOOP_WORKFLOW: AgentLoop, names.RUN_WORKFLOW: AgentRun}[kind]]
     replayer = Replayer(workflows=workflows, data_converter=DATA_CONVERTER, workflow_runner=ReplaySafeRunner())
     await replayer.replay_workflow(history)
 

@@ -36,9 +36,9 @@ from steersman.contracts.run import RunState, Usage
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.contracts.workspace_holder import WorkspaceHolder
 from tests.workflows.loop_results import exits, result
+from workers.wiring import workflow_runner
 from workflows.agent_loop import AgentLoop
 from workflows.run_notice import RunNotice
-from workflows.runner import ReplaySafeRunner
 
 __all__ = ["HELD", "FakeLoopHost", "Loop", "exits", "refusal"]
 
@@ -246,7 +246,7 @@ class FakeLoopHost:
             here = Worker(
                 self.client,
                 task_queue=self.queue,
-                workflow_runner=ReplaySafeRunner(),
+                workflow_runner=workflow_runner(),
                 workflows=[AgentLoop, RunNotice, run],
                 activities=[self.claim_host, self.play_run],
                 max_cached_workflows=cached,
