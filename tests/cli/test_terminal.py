@@ -76,6 +76,21 @@ async def test_a_second_ctrl_c_leaves(steer: Steer, fake_host: FakeHost, steersm
     assert (await steersman.state(run)).phase == "running"
 
 
+async def test_leaving_a_closed_run_does_not_say_that_it_goes_on(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    fake_host.show(run, init(), said("first"))
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until("first")
+    await steersman.temporal.get_workflow_handle(run).terminate()
+    terminal.ctrl_c()
+    await terminal.until(MENU)
+    terminal.ctrl_c()
+    assert await terminal.ended() == 130
+    await terminal.until(f"the run has closed; read on with: steer attach {run} --after 2")
+
+
 async def test_interrupting_with_a_message(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

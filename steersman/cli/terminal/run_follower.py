@@ -65,6 +65,8 @@ STATE_TIMEOUT_S = 2
 """Seconds that the menu waits for the run's state, which says what the agent can do."""
 SETTLE_S = 6.0
 """Seconds that leaving waits for the answers to what was said: a message's receipt takes at most 5."""
+LEAVE_S = 1.0
+"""Seconds that leaving waits for the server, which knows whether the run goes on."""
 RESULT_TIMEOUT_S = 10
 """Seconds that the footer waits for the run's result after its terminal event."""
 
@@ -187,7 +189,7 @@ class Follower:
             async with self._input():
                 ended = await self._stream()
                 await self._settle()
-            return await self._end(ended) if ended else self._leave()
+            return await self._end(ended) if ended else await self._leave()
         except SourceEnded:
             return await self._ended_before()
         finally:
@@ -460,10 +462,14 @@ class Follower:
             return Note(f"not stopped: {error}")
         return None
 
-    def _leave(self) -> Exit:
+    async def _leave(self) -> Exit:
         self._view.end_line()
-        after = f" --after {self._view.last_seq}" if self._view.last_seq else ""
-        remark(f"the run goes on; follow it again with: steer attach {self._run}{after}")
+        after, is_open = f" --after {self._view.last_seq}" if self._view.last_seq else "", True
+        with suppress(TimeoutError):
+            async with asyncio.timeout(LEAVE_S):
+                is_open = await self._is_open()
+        how = "goes on; follow it again" if is_open else "has closed; read on"
+        remark(f"the run {how} with: steer attach {self._run}{after}")
         return Exit.TERMINATED if self._keyboard.terminated else Exit.DETACHED
 
 
