@@ -11,6 +11,8 @@ from temporalio.api.workflowservice.v1 import DescribeWorkflowExecutionRequest
 from temporalio.client import Client
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.temporal.execution import begun_as
+from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 
 CLOSED = frozenset(
@@ -46,20 +48,21 @@ async def caller(client: Client) -> Caller | None:
         try:
             # Asked here: a workflow of another namespace may have the id of one of ours.
             parents = await _describe(client, above.workflow_id, above.run_id)
-            parent, parent_type = _key(parents), parents.type.name
+            parent, parent_type = await _key(client, parents), parents.type.name
         except RPCError as error:
             if error.status != RPCStatusCode.NOT_FOUND:
                 raise
-    return Caller(_key(found), found.type.name, parent, parent_type)
+    return Caller(await _key(client, found), found.type.name, parent, parent_type)
 
 
 async def standing_of(client: Client, key: RunKey) -> Literal["open", "closed", "unknown"]:
     """How the workflow of this id and first execution stands, over resets and continue-as-new."""
     try:
         found = await _describe(client, key.run)
+        is_over = found.status in CLOSED or await _key(client, found) != key
     except RPCError as error:
         return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
-    return "closed" if found.status in CLOSED or _key(found) != key else "open"
+    return "closed" if is_over else "open"
 
 
 async def is_closed(client: Client, key: RunKey) -> bool:
@@ -76,6 +79,12 @@ async def _describe(client: Client, workflow: str, run: str = "") -> WorkflowExe
     return answer.workflow_execution_info
 
 
-def _key(found: WorkflowExecutionInfo) -> RunKey:
-    """The workflow id and the first execution, which a reset and continue-as-new keep."""
-    return RunKey(run=found.execution.workflow_id, execution=found.first_run_id or found.execution.run_id)
+async def _key(client: Client, found: WorkflowExecutionInfo) -> RunKey:
+    """The workflow id and the first execution, which a reset and continue-as-new keep. A run that a retry policy or a
+    cron schedule has begun after another one is none of that one's. Raises RPCError.
+    """
+    workflow, own = found.execution.workflow_id, found.execution.run_id
+    first = found.first_run_id or own
+    if first != own and found.type.name == names.RUN_WORKFLOW:
+        first = await begun_as(client, workflow, own)
+    return RunKey(run=workflow, execution=first)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from typing import Final, Literal
 
 from temporalio.api.common.v1 import Payloads, WorkflowExecution
-from temporalio.api.history.v1 import HistoryEvent, WorkflowExecutionStartedEventAttributes
+from temporalio.api.history.v1 import HistoryEvent
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverseRequest
 from temporalio.client import (
     Client,
@@ -29,7 +29,7 @@ from activities.store.event_reader import is_ended
 from activities.store.eventlog import end_log
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
-from activities.temporal.execution import QUERY_ERRORS, state_of
+from activities.temporal.execution import QUERY_ERRORS, started, state_of
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, FinalizeInput, RunKey
 from steersman.contracts.errors import AgentFailed, ErrorType
@@ -106,13 +106,13 @@ class ClosedRuns:
         Raises RPCError where the server does not answer.
         """
         try:
-            started = await self._started(key.run, key.execution)
+            began = await started(self._client, key.run, key.execution)
         except RPCError as error:
             if error.status == RPCStatusCode.NOT_FOUND:
                 return None
             raise
         try:
-            (fields,) = await self._client.data_converter.decode(started.input.payloads, [object])
+            (fields,) = await self._client.data_converter.decode(began.input.payloads, [object])
             return parse_request(fields)
         except Exception as error:  # noqa: BLE001 - a codec raises what it likes; the log is then closed as it is
             facts = {"run": key.run, "error": f"{type(error).__name__}: {error}"}
@@ -179,13 +179,17 @@ class ClosedRuns:
     async def _is_same(self, key: RunKey, run_id: str) -> bool:
         if run_id == key.execution:
             return True
-        # A reset makes a new execution, which keeps the first one's id.
-        return (await self._started(key.run, run_id)).first_execution_run_id == key.execution
-
-    async def _started(self, run: str, run_id: str) -> WorkflowExecutionStartedEventAttributes:
-        """The first event of an execution. Raises RPCError."""
-        events = self._client.get_workflow_handle(run, run_id=run_id).fetch_history_events(page_size=1)
-        return (await anext(events)).workflow_execution_started_event_attributes
+        began = await started(self._client, key.run, run_id)
+        if began.original_execution_run_id == key.execution:
+            return True
+        if began.first_execution_run_id != key.execution:
+            return False
+        # Begun by a retry policy or a cron schedule: older versions gave all of those one key.
+        try:
+            state = await state_of(self._client.get_workflow_handle(key.run, run_id=run_id))
+        except QUERY_ERRORS:
+            return True  # nobody can tell: an open run must not be taken for a closed one
+        return state.execution == key.execution
 
     async def _close(self, key: RunKey, found: WorkflowExecutionDescription) -> WorkflowClose:
         time = found.close_time or datetime.now(UTC)

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from temporalio import activity
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.enums.v1 import EventType, HistoryEventFilterType, PendingActivityState
+from temporalio.api.history.v1 import WorkflowExecutionStartedEventAttributes
 from temporalio.api.workflow.v1 import PendingActivityInfo
 from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
@@ -94,13 +95,29 @@ async def _pending(client: Client) -> PendingActivityInfo | None:
 async def standing(client: Client) -> Standing:
     """How this activity's own workflow execution stands."""
     info = activity.info()
+    workflow, own = info.workflow_id or "", info.workflow_run_id or ""
     try:
-        found = await client.get_workflow_handle(info.workflow_id or "").describe()
+        found = await client.get_workflow_handle(workflow).describe()
+        if found.status != WorkflowExecutionStatus.RUNNING:
+            return "closed"
+        if found.run_id == own:
+            return "open"
+        # Else the id is another run's by now, or the server has begun the next one: a retry policy, a cron schedule.
+        is_reset = await begun_as(client, workflow, found.run_id) == await begun_as(client, workflow, own)
     except RPCError as error:
         return "closed" if error.status == RPCStatusCode.NOT_FOUND else "unknown"
-    if found.status != WorkflowExecutionStatus.RUNNING:
-        return "closed"
-    return "open" if found.run_id == info.workflow_run_id else "replaced"
+    return "replaced" if is_reset else "closed"
+
+
+async def begun_as(client: Client, workflow: str, run: str) -> str:
+    """The run id that an execution began with, which a reset keeps. Raises RPCError."""
+    return (await started(client, workflow, run)).original_execution_run_id or run
+
+
+async def started(client: Client, workflow: str, run: str) -> WorkflowExecutionStartedEventAttributes:
+    """The first event of an execution. Raises RPCError."""
+    events = client.get_workflow_handle(workflow, run_id=run).fetch_history_events(page_size=1)
+    return (await anext(events)).workflow_execution_started_event_attributes
 
 
 async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:

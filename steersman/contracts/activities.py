@@ -35,7 +35,7 @@ from steersman.contracts.workspace_holder import WorkspaceHolder
 
 
 class RunKey(TolerantModel):
-    """What names a run on disk: its workflow id and Temporal's first run id."""
+    """What names a run on disk: its workflow id and the run id that its execution began with, which a reset keeps."""
 
     run: str
     execution: str

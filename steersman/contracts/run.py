@@ -333,7 +333,7 @@ class RunState(RunProgress):
     store: str = ""
     """The id of the host's store when it claimed the run."""
     execution: str | None = None
-    """Temporal's first run id of this run, which distinguishes runs that have had the same workflow id."""
+    """The run id that Temporal's execution began with, which distinguishes runs that have had the same workflow id."""
     error: str | None = None
     closed_as: ClosedAs | None = None
     """How the run closed; None while it is open."""

@@ -2,12 +2,15 @@
 
 import asyncio
 import json
+from datetime import timedelta
 
 import pytest
+from temporalio.common import RetryPolicy, WorkflowIDConflictPolicy
 
 from steersman.client import Steersman
 from steersman.contracts.errors import RunTimedOut
 from steersman.contracts.events import AgentEvent, CancelledEvent, FailedEvent
+from steersman.contracts.model import JsonObject
 from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
 from steersman.errors import HostUnreachable, RunNotFound, RunTerminated
 from steersman.ids import new_run_id
@@ -253,6 +256,81 @@ async def test_termination_of_one_run_leaves_the_others_alone(shared: Site, stee
 
     assert marked(f"{mark}-other")
     assert (await steersman.stop(other)).outcome == "stopped"
+
+
+async def test_who_takes_its_id_at_once_does_not_keep_its_agent_at_work(
+    shared: Site, steersman: Steersman, mark: str
+) -> None:
+    run = await steersman.start(shared.process(*python(OBEDIENT), mark=f"{mark}-first"))
+    await phase(steersman, run, "running")
+
+    await steersman.temporal.start_workflow(
+        RUN_WORKFLOW,
+        shared.process(*python(OBEDIENT), mark=f"{mark}-second"),
+        id=run,
+        task_queue=TASK_QUEUE,
+        id_conflict_policy=WorkflowIDConflictPolicy.TERMINATE_EXISTING,
+    )
+
+    await gone(f"{mark}-first")
+    await phase(steersman, run, "running")
+    assert marked(f"{mark}-second")
+    await steersman.stop(run)
+
+
+AGAIN = """
+import os, time
+if os.path.exists("first"):
+    try:
+        os.kill(int(open("first").read()), 0)
+    except ProcessLookupError:
+        print("alone")
+else:
+    with open("first.new", "w") as file:
+        file.write(str(os.getpid()))
+    os.rename("first.new", "first")
+    time.sleep(600)
+"""
+"""Never ends the first time; the second time it says whether it is alone."""
+
+
+async def begin_twice(site: Site, mark: str) -> tuple[str, "asyncio.Task[JsonObject]"]:
+    """A run that Temporal lets begin again after its timeout, once its agent is at work; and its result."""
+    steersman, run, workspace = await site.steersman(), new_run_id(), site.workspace()
+    handle = await steersman.temporal.start_workflow(
+        RUN_WORKFLOW,
+        site.process(*python(AGAIN), mark=mark, workspace=workspace),
+        id=run,
+        task_queue=TASK_QUEUE,
+        run_timeout=timedelta(seconds=6),
+        retry_policy=RetryPolicy(maximum_attempts=10, initial_interval=timedelta(seconds=1)),
+    )
+    await until((workspace / "first").exists)
+    return run, asyncio.create_task(handle.result())
+
+
+async def test_a_run_that_temporal_begins_again_has_an_agent_of_its_own(shared: Site, mark: str) -> None:
+    _, second = await begin_twice(shared, mark)
+
+    assert (await asyncio.wait_for(second, 60))["text"] == "alone"
+
+
+@pytest.mark.exhaustive
+async def test_so_has_one_whose_worker_was_gone_at_its_timeout(site: Site, mark: str) -> None:
+    worker = site.worker()
+    await worker.ready()
+    run, second = await begin_twice(site, mark)
+    worker.kill()
+    handle = (await site.steersman()).temporal.get_workflow_handle(run)
+    (first,) = (path.name for path in (site.state / "runs" / run).iterdir())
+
+    async def timed_out() -> bool:
+        return (await handle.describe()).run_id != first
+
+    await until(timed_out)
+    await site.worker().ready()
+
+    assert (await asyncio.wait_for(second, 60))["text"] == "alone"
 
 
 COUNTING = """

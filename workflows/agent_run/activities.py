@@ -39,10 +39,19 @@ ACK_TIMEOUT = timedelta(seconds=1)
 """How long a delivery waits for the agent's acknowledgement; after that the signal `messages_settled` brings it."""
 
 
+OWN_KEY = "own-key"
+"""The patch of runs that have a key of their own where the server began them after another one, for a retry policy or a
+cron schedule. The branch may go when no such run of before is open.
+"""
+
+
 def run_key() -> RunKey:
-    """The run's name on disk: the workflow id and the first run id, which a reset keeps."""
+    """The run's name on disk: the workflow id and the run id that the execution began with, which a reset keeps."""
     info = workflow.info()
-    return RunKey(run=info.workflow_id, execution=info.first_execution_run_id)
+    execution = info.first_execution_run_id
+    if info.original_execution_run_id != execution and workflow.patched(OWN_KEY):
+        execution = info.original_execution_run_id
+    return RunKey(run=info.workflow_id, execution=execution)
 
 
 async def carry_out(host: str, request: RunRequest, store: str) -> CarriedWorkspace:

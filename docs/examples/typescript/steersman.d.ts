@@ -556,7 +556,7 @@ export interface EndRun {
   key: RunKey;
 }
 /**
- * What names a run on disk: its workflow id and Temporal's first run id.
+ * What names a run on disk: its workflow id and the run id that its execution began with, which a reset keeps.
  */
 export interface RunKey {
   run: string;
