@@ -5,8 +5,12 @@ from typing import Any
 
 import pytest
 from temporalio.api.common.v1 import Payload
-from temporalio.common import RawValue
+from temporalio.client import WithStartWorkflowOperation, WorkflowUpdateFailedError
+from temporalio.common import RawValue, WorkflowIDConflictPolicy
+from temporalio.exceptions import ApplicationError
 
+from steersman.contracts import names
+from steersman.ids import new_run_id
 from tests.workflows.fake_host import QUIET, FakeHost, event_types, failed, failure, never_retried, state
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -71,3 +75,21 @@ async def test_a_run_that_was_refused_takes_no_messages(fake: FakeHost) -> None:
         closed = await state(run)
     assert (closed.phase, closed.agent, closed.messages) == ("closed", None, ())
     assert "must be one JSON object" in (closed.error or "")
+
+
+async def test_a_message_that_comes_with_a_wrong_request_is_told_so(fake: FakeHost) -> None:
+    start: WithStartWorkflowOperation[Any, Any] = WithStartWorkflowOperation(
+        names.RUN_WORKFLOW,
+        [1],
+        id=new_run_id(),
+        task_queue=fake.queue,
+        id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
+    )
+    async with fake.at_work():
+        with pytest.raises(WorkflowUpdateFailedError) as refused:
+            await fake.client.execute_update_with_start_workflow(
+                names.STEER, {"text": "go"}, start_workflow_operation=start
+            )
+        await failed(await start.workflow_handle())
+    assert isinstance(refused.value.cause, ApplicationError)
+    assert refused.value.cause.message == "the run's request is wrong: it never began"

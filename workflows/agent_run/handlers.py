@@ -148,7 +148,9 @@ class RunHandlers:
 
     def _refusal(self, kind: MessageKind, message: Message) -> str | None:
         """Why the run takes no such message at the moment; None if it does."""
-        if self.request is None or self.visibility.in_phase("stopping", "carrying_back", "finalizing", "closed"):
+        if self.request is None:
+            return "the run's request is wrong: it never began"
+        if self.visibility.in_phase("stopping", "carrying_back", "finalizing", "closed"):
             return f"the run is {self.visibility.state.phase}: it takes no more messages"
         if self.delivery.mailbox.end_requested and not message.end:
             return "the run is ending: it takes no more messages"
