@@ -9,6 +9,7 @@ import os
 import socket
 import sys
 import tempfile
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from aiohttp import web
 from temporalio.api.failure.v1 import ApplicationFailureInfo, Failure
 from temporalio.api.workflowservice.v1 import RespondActivityTaskFailedByIdRequest
 from temporalio.client import WorkflowHandle
+from temporalio.common import RetryPolicy
 
 from steersman.contracts import names
 from tests.histories.loops import LOOPS, Scenario
@@ -115,7 +117,7 @@ async def claude_told_a_webhook(at: Recorder) -> Any:
     await at.end()
     await at.work("--allow-webhook", url)
     webhook = {"url": url, "on": ["approval", "decision", "budget", "end"], "decides": True}
-    asks = {"permissions": {"mode": "ask"}, "limits": {"turns": 3}, "notify": [webhook]}
+    asks: dict[str, Any] = {"permissions": {"mode": "ask"}, "limits": {"turns": 3}, "notify": [webhook]}
     run = await at.start(agent="claude", prompt="work", **asks)
     await at.script.wait_held()
     await run.execute_update(names.INTERRUPT, {"end": True})
@@ -174,6 +176,13 @@ async def duration_limit(at: Recorder) -> Any:
     run = await at.process(WAITING, limits={"duration_s": 1})
     await at_work(run)
     return run
+
+
+async def was_begun_again(at: Recorder) -> Any:
+    """By a retry policy, after Temporal's own timeout: the second execution."""
+    code = "import os, time\nif not os.path.exists('begun'):\n    open('begun', 'w').close(); time.sleep(600)"
+    retry = RetryPolicy(maximum_attempts=10, initial_interval=timedelta(seconds=1))
+    return await at.process(code, run_timeout=timedelta(seconds=5), retry_policy=retry)
 
 
 async def activity_was_failed(at: Recorder) -> Any:
@@ -272,6 +281,7 @@ RUNS = {
         agent_was_unknown,
         workspace_was_missing,
         duration_limit,
+        was_begun_again,
         activity_was_failed,
         worker_was_killed,
         claude_was_refused_at_a_takeover,

@@ -5,12 +5,14 @@ Which runs and loops are recorded must not live here.
 
 import contextlib
 import uuid
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 from temporalio.api.common.v1 import WorkflowExecution
 from temporalio.api.workflowservice.v1 import ResetWorkflowExecutionRequest
 from temporalio.client import Client, WorkflowFailureError, WorkflowHandle
+from temporalio.common import RetryPolicy
 
 from steersman.contracts import names
 from steersman.contracts.run import RunState
@@ -49,12 +51,25 @@ class Recorder:
             with contextlib.suppress(ProcessLookupError):
                 worker.kill()
 
-    async def start(self, *inputs: Any, **fields: Any) -> "WorkflowHandle[Any, Any]":
-        """A run, of these inputs or of a request with these fields."""
+    async def start(
+        self,
+        *inputs: Any,
+        run_timeout: timedelta | None = None,
+        retry_policy: RetryPolicy | None = None,
+        **fields: Any,
+    ) -> "WorkflowHandle[Any, Any]":
+        """A run, of these inputs or of a request with these fields. `run_timeout`, `retry_policy`: Temporal's own."""
         request = {"workspace": {"path": str(self.workspace)}, **fields}
         given = inputs or (request,)
         run = f"run-{uuid.uuid4()}"
-        return await self.client.start_workflow(names.RUN_WORKFLOW, args=given, id=run, task_queue=names.TASK_QUEUE)
+        return await self.client.start_workflow(
+            names.RUN_WORKFLOW,
+            args=given,
+            id=run,
+            task_queue=names.TASK_QUEUE,
+            run_timeout=run_timeout,
+            retry_policy=retry_policy,
+        )
 
     async def start_loop(self, request: Any) -> "WorkflowHandle[Any, Any]":
         """A loop of that request."""
