@@ -55,6 +55,7 @@ def _reason(error: Exception) -> str:
         ("Connection refused", "connection refused"),
         ("failed to lookup address", "unknown host name"),
         ("UnknownIssuer", "its certificate is not trusted"),
+        ("InvalidContentType", "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for"),
     ):
         if known in text:
             return plain

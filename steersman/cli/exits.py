@@ -21,8 +21,8 @@ class Exit(IntEnum):
 
 MEANING: dict[Exit, str] = {
     Exit.OK: "done; of run and attach: the run succeeded, the loop is completed",
-    Exit.FAILED: "the run or loop failed; undo left conflicts; doctor found a problem; the replay diverged; "
-    "a process of dev ended; a file or the output could not be written",
+    Exit.FAILED: "the run or loop failed; undo left something; doctor found a problem; the replay diverged; "
+    "a process of dev ended; stop could not verify; a file or the output could not be written",
     Exit.USAGE: "wrong usage or settings, a request that is refused as invalid, or a file that is named in it and "
     "cannot be read",
     Exit.NOT_FOUND: "no such run, loop or checkpoint, or file of replay; nothing was kept of what a run changed",

@@ -155,6 +155,9 @@ def _code_of_failure(error: Exception) -> int:
     if isinstance(error, UnicodeEncodeError) and (word := next(filter(_is_no_text, sys.argv[1:]), None)):
         complain(f"{word!a} is no text in UTF-8")
         return Exit.USAGE
+    if isinstance(error, FileNotFoundError) and error.filename is None:
+        complain("the directory that this was called in is gone")
+        return Exit.USAGE
     if isinstance(error, OSError) and error.strerror:
         # Of a file, or of where the output goes: what else can fail is one of the client's errors.
         complain(f"{error.filename}: {error.strerror}" if error.filename else error.strerror)

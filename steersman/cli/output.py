@@ -34,8 +34,12 @@ def terminal_console(stream: TextIO) -> "Console":
     """The same kind of console on another stream."""
     from rich.console import Console
 
+    class Plain(Console):
+        def on_broken_pipe(self) -> None:
+            raise BrokenPipeError  # rich's own ends the program, and gives stdout up where stderr is meant
+
     width = None if stream.isatty() else PIPED_WIDTH
-    return Console(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
+    return Plain(file=stream, markup=False, emoji=False, highlight=False, soft_wrap=True, width=width)
 
 
 @contextlib.contextmanager
@@ -46,7 +50,7 @@ def left_by_reader() -> "Iterator[None]":
     """
     try:
         yield
-    except (BrokenPipeError, SystemExit) as error:  # rich raises SystemExit for it
+    except (BrokenPipeError, SystemExit) as error:  # typer raises SystemExit for it
         if not isinstance(error if isinstance(error, OSError) else error.__context__, BrokenPipeError):
             raise
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -94,8 +98,8 @@ def remark(text: str, style: str = "dim") -> None:
 
 
 def complain(text: str) -> None:
-    """Print an error on stderr."""
-    console(stderr=True).print(f"error: {flat(text)}", style="red")
+    """Print an error on stderr. Where nobody can read it, the exit code still says what it was."""
+    remark(f"error: {text}", "red")
 
 
 def emit(answer: "BaseModel | Sequence[BaseModel] | Mapping[str, Any]") -> None:

@@ -25,6 +25,7 @@ async def resolve_run(steersman: "Steersman", run: str, *, among_open: bool = Fa
     run. What only one run's id begins with is that run.
     """
     is_open = 'ExecutionStatus="Running"'
+    _check_given(run, "RUN")
     if run != NEWEST:
         return await _completed(steersman, run, lambda query: steersman.list(query, limit=_MANY))
     found = await steersman.list(is_open if among_open else None, limit=1, of_loops=False)
@@ -40,6 +41,7 @@ async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = 
     """The loop's id. `-` is the newest loop, or the newest open one for a command that needs an open loop; what only
     one loop's id begins with is that loop.
     """
+    _check_given(loop, "LOOP")
     if loop != NEWEST:
         return await _completed(steersman, loop, lambda query: steersman.loops.list(query, limit=_MANY))
     found = await steersman.loops.list('ExecutionStatus="Running"' if among_open else None, limit=1)
@@ -47,6 +49,12 @@ async def resolve_loop(steersman: "Steersman", loop: str, *, among_open: bool = 
         raise _not_found("there is no open loop" if among_open else "there is no loop yet")
     remark(f"loop {found[0].id}")
     return found[0].id
+
+
+def _check_given(id: str, name: str) -> None:
+    """An unset variable of a script is no id."""
+    if not id.strip():
+        raise typer.BadParameter(f"{name}: must not be empty")
 
 
 _MANY = 20

@@ -244,7 +244,8 @@ _WORDS: Final[tuple[tuple[re.Pattern[str], str], ...]] = tuple(
         (r"Input should be less than or equal to (.*)", r"must be at most \1"),
         (r"Input should be (?!a valid )(.*)", r"must be \1"),
         (r"String should match pattern '(.*)'", r"must be as the pattern \1 says"),
-        (r"\w+ should have (at (?:least|most) 1) item after validation.*", r"must have \1 entry"),
+        (r"\w+ should have at least 1 (?:item after validation.*|character)", "must not be empty"),
+        (r"\w+ should have (at most 1) item after validation.*", r"must have \1 entry"),
         (r"\w+ should have (at (?:least|most) \d+) items? after validation.*", r"must have \1 entries"),
         (r"\w+ should have (.*)", r"must have \1"),
     )

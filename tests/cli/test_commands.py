@@ -248,6 +248,10 @@ async def test_approvals(steer: Steer, fake_host: FakeHost, steersman: Steersman
     decisions = fake_host.fake_run(run).decisions
     await until(lambda: len(decisions) == 2)
     assert [(each.decision.id, each.decision.remember) for each in decisions] == [("a-2", False), ("a-1", True)]
+    fake_host.finish(run, succeeded())
+    await steersman.result(run)
+    closed = await steer("approve", run)
+    assert (closed.code, closed.err) == (5, f"error: run {run} has already closed\n")
 
 
 async def test_looking(steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str) -> None:

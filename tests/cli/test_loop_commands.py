@@ -197,6 +197,18 @@ async def test_checkpoints(steer: Steer, loop_host: FakeLoopHost, steersman: Ste
     assert (again.code, again.out, again.err) == (0, "", "there is nothing to delete\n")
 
 
+async def test_a_checkpoint_that_is_not_there(
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
+) -> None:
+    """Said before the person is asked to confirm anything."""
+    loop = await begin(steersman, place)
+    await loop_host.set_state(loop, checkpoints=[checkpoint(0), checkpoint(1)])
+    for words in (("rollback", loop, "7"), ("checkpoints", loop, "show", "7"), ("checkpoints", loop, "diff", "1", "7")):
+        answer = await steer("loop", *words)
+        assert (answer.code, answer.err) == (3, "error: there is no checkpoint 7\n"), words
+    assert await loop_host.calls(loop) == []
+
+
 async def test_a_fork_from_a_checkpoint(
     steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
 ) -> None:

@@ -34,6 +34,7 @@ def said(script: str, home: Path, *words: str) -> tuple[int, str]:
     ("script", "words", "code"),
     [
         ('"$@" 2>&-', ("show", "nobody"), 4),
+        ('exec 3> >(true); wait $!; "$@" 2>&3', ("show", "nobody"), 4),
         ('"$@" >&-', ("show", "nobody"), 4),
         ('"$@" >&- 2>&-', ("agents",), 0),
         ('"$@" <&-', ("run", "process", "--", "true"), 4),
@@ -57,6 +58,28 @@ def test_streams_that_are_closed(tmp_path: Path, script: str, words: tuple[str, 
 @pytest.mark.parametrize("words", [("agents",), ("agents", "--json"), ("schema",)])
 def test_a_full_disk_behind_its_output(tmp_path: Path, words: tuple[str, ...]) -> None:
     assert said('"$@" >/dev/full', tmp_path, *words) == (1, "error: No space left on device\n")
+
+
+@pytest.mark.linux
+def test_a_full_disk_behind_its_remarks(tmp_path: Path) -> None:
+    assert said('"$@" 2>/dev/full', tmp_path, "show", "nobody") == (4, "")
+
+
+async def test_an_answer_is_printed_where_nobody_reads_the_remarks(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    words = ("bash", "-c", 'exec 3> >(true); wait $!; "$@" 2>&3', "bash", *STEER, "show", "-")
+    process = await asyncio.create_subprocess_exec(*words, env=steer.env, stdout=asyncio.subprocess.PIPE)
+    out, _ = await process.communicate()
+    assert (process.returncode, run in out.decode()) == (0, True)
+    fake_host.finish(run, succeeded())
+
+
+@pytest.mark.parametrize("words", [("run", "process", "--", "true"), ("checkpoints",), ("loop", "start", "x")])
+def test_a_directory_that_is_gone(tmp_path: Path, words: tuple[str, ...]) -> None:
+    code, err = said(f'mkdir {tmp_path}/gone; cd {tmp_path}/gone; rmdir {tmp_path}/gone; "$@"', tmp_path, *words)
+    assert (code, err) == (2, "error: the directory that this was called in is gone\n")
 
 
 @pytest.mark.parametrize("words", [("attach",), ("attach", "--json")])

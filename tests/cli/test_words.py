@@ -20,6 +20,11 @@ PROCESS = ("run", "process")
         ((*PROCESS, "--max-cost", "abc", "--", "true"), "must be a number"),
         ((*PROCESS, "-w", "", "--", "true"), "--workspace: must not be empty"),
         (("checkpoints", ""), "--workspace: must not be empty"),
+        (("show", ""), "RUN: must not be empty"),
+        (("stop", " "), "RUN: must not be empty"),
+        (("loop", "status", ""), "LOOP: must not be empty"),
+        (("trust", ""), "DIRECTORY: must not be empty"),
+        (("run", "claude", "x", "--deny", ""), "permissions.deny.0: must not be empty"),
         ((*PROCESS, "@/dev/zero", "--", "cat"), "/dev/zero: longer than 16 MiB"),
         ((*PROCESS, "@alice: please look", "--", "cat"), "a text that begins with @ is read from stdin: -"),
         ((*PROCESS, "@", "--", "cat"), "cannot read @"),
@@ -41,6 +46,12 @@ async def test_a_wrong_word_is_named(steer: Steer, words: tuple[str, ...], told:
     assert told in " ".join(said.err.split())
     for pydantics in ("Input should", "Value error", "String should", "Traceback"):
         assert pydantics not in said.err
+
+
+async def test_a_server_without_tls_is_told_so(steer: Steer) -> None:
+    said = await steer("list", TEMPORAL_API_KEY="key")
+    assert said.code == 4
+    assert "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for" in said.err
 
 
 @pytest.mark.linux

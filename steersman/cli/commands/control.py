@@ -154,8 +154,12 @@ def _decide(
 
 async def _only_approval(steersman: "Steersman", run: str) -> str | Exit:
     from steersman.contracts.text import main_argument
+    from steersman.errors import RunNotRunning
 
-    waiting = (await steersman.state(run)).approvals
+    state = await steersman.state(run)
+    if state.phase == "closed":
+        raise RunNotRunning(f"run {run} has already closed")
+    waiting = state.approvals
     if len(waiting) == 1:
         return waiting[0].id
     remark("nothing waits for approval" if not waiting else "several wait for approval; give the id of one:", "yellow")

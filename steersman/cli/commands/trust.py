@@ -12,7 +12,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="For programs.")]
 
 
 def trust(
-    directory: Annotated[Path | None, typer.Argument(help="A workspace, or a directory of them.")] = None,
+    directory: Annotated[str | None, typer.Argument(help="A workspace, or a directory of them.")] = None,
     remove: Annotated[bool, typer.Option("--remove", help="Trust it no longer.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -24,6 +24,8 @@ def trust(
     from steersman.trust import FILE, distrust, trusted_directories
     from steersman.trust import trust as add
 
+    if directory is not None and not directory.strip():  # to Path it is this one
+        raise typer.BadParameter("DIRECTORY: must not be empty")
     state = state_directory()
     try:
         if directory is None:
@@ -31,12 +33,12 @@ def trust(
                 raise typer.BadParameter("--remove needs a DIRECTORY")
             _show([str(each) for each in trusted_directories(state)], as_json=as_json)
         elif remove:
-            if not distrust(state, directory):
+            if not distrust(state, Path(directory)):
                 complain(f"{directory} is not on the list: steer trust shows it")
                 raise typer.Exit(Exit.NOT_FOUND)
             remark(f"{directory} is trusted no longer, from the next process of an agent on")
         else:
-            real = add(state, directory)
+            real = add(state, Path(directory))
             remark(f"trusted: {real} and all below it. What is in there decides what runs unasked.")
     except OSError as error:
         if error.filename == str(state / FILE):

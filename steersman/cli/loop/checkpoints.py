@@ -9,7 +9,7 @@ from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat, shortened
 from steersman.cli.options import AsJson, Loop, Yes
-from steersman.cli.output import console, emit, print_diff, print_rows, remark
+from steersman.cli.output import complain, console, emit, print_diff, print_rows, remark
 from steersman.cli.targets import resolve_loop
 
 if TYPE_CHECKING:
@@ -40,14 +40,17 @@ def checkpoints(
 
     async def work(steersman: "Steersman") -> Exit | None:
         chosen = await resolve_loop(steersman, loop)
-        if action == "diff":
-            _show_diff(await steersman.loops.diff(chosen, *wanted), as_json=as_json)
-            return None
         if action == "delete":
             return await _delete(steersman, chosen, {"numbers": tuple(wanted)}, yes=yes, as_json=as_json)
         found = await steersman.loops.checkpoints(chosen)
+        if action == "diff":
+            for number in wanted:
+                numbered(found, number)
+            _show_diff(await steersman.loops.diff(chosen, *wanted), as_json=as_json)
+            return None
         if action == "show":
-            return _show(found, wanted[0], as_json=as_json)
+            _show(numbered(found, wanted[0]), as_json=as_json)
+            return None
         if as_json:
             emit(found)
         else:
@@ -100,19 +103,23 @@ def _print_list(found: "list[Checkpoint]", deleted: set[int]) -> None:
     print_rows(rows, leave_out=("NOTE", "COST", "TIME", "ITERATION", "ITEMS LEFT", "VERIFIED"), cut=("NOTE",))
 
 
-def _show(found: "list[Checkpoint]", number: int, *, as_json: bool) -> Exit:
-    from rich.text import Text
-
+def numbered(found: "list[Checkpoint]", number: int) -> "Checkpoint":
+    """The one of this number. Raises typer.Exit where there is none, having said so."""
     one = next((each for each in found if each.number == number), None)
     if one is None:
-        remark(f"there is no checkpoint {number}", "red")
-        return Exit.NOT_FOUND
+        complain(f"there is no checkpoint {number}")
+        raise typer.Exit(Exit.NOT_FOUND)
+    return one
+
+
+def _show(one: "Checkpoint", *, as_json: bool) -> None:
+    from rich.text import Text
+
     if as_json:
         emit(one)
-        return Exit.OK
+        return
     for name, value in one.model_dump(mode="json", exclude_defaults=True).items():
         console().print(Text.assemble((f"{name.replace('_', ' '):<16}", "dim"), flat(_plain(value))))
-    return Exit.OK
 
 
 def _plain(value: Any) -> str:

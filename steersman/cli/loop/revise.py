@@ -8,6 +8,7 @@ from steersman.cli import request
 from steersman.cli.connection import run_with_client
 from steersman.cli.exits import Exit
 from steersman.cli.loop import request as loop_request
+from steersman.cli.loop.checkpoints import numbered
 from steersman.cli.loop.options import Mode, Phase
 from steersman.cli.loop.receipt import print_receipt
 from steersman.cli.loop.start import announce
@@ -130,6 +131,7 @@ def rollback(ctx: typer.Context, loop: OpenLoop, number: Number, yes: Yes = Fals
 
         target = await resolve_loop(steersman, loop, among_open=True)
         state = await _open(steersman, target)
+        numbered(await steersman.loops.checkpoints(target), number)
         what = f"loop {target} and the files in {state.workspace} are taken back to checkpoint {number}"
         if not await confirm(what, "rollback", yes=yes):
             return Exit.DETACHED
