@@ -111,7 +111,8 @@ async def _search_attributes(client: Client) -> Check:
     )
     missing = [each for each, kind in indexed_types().items() if answer.custom_attributes.get(each) != kind]
     commands = [
-        f"temporal operator search-attribute create --name {each} --type {names.SEARCH_ATTRIBUTES[each]}"
+        f"temporal operator search-attribute create --namespace {client.namespace} "
+        f"--name {each} --type {names.SEARCH_ATTRIBUTES[each]}"
         for each in missing
     ]
     return Check(

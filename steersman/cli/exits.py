@@ -33,7 +33,7 @@ MEANING: dict[Exit, str] = {
     Exit.EXITED: "the loop exited before it was done: exit, or a limit",
     Exit.BUG: "an error in steer itself",
     Exit.DETACHED: "left with Ctrl-C or q, or by the reader of the output (`| head`), or not confirmed; the run or "
-    "loop goes on, or stays paused",
+    "loop goes on, or stays paused; of stop, it ends all the same",
     Exit.TERMINATED: "left by SIGTERM or SIGHUP; the run or loop goes on",
 }
 

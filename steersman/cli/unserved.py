@@ -56,12 +56,22 @@ async def tell_of_unserved_start(steersman: "Steersman", run: Any, what: str, st
 
 @asynccontextmanager
 async def untaken_stop_told(steersman: "Steersman", id: str, *, is_loop: bool = False) -> AsyncIterator[None]:
-    """Meanwhile a person is told where the stop of the run, or of the loop's run, waits for a worker of its host."""
+    """Meanwhile a person is told where the stop of the run, or of the loop's run, waits for a worker of its host; at
+    Ctrl-C, and without any worker, what becomes of it.
+    """
     import asyncio
+
+    from steersman.errors import NoWorker
 
     telling = asyncio.create_task(_tell_of_untaken(steersman, id, is_loop=is_loop))
     try:
         yield
+    except asyncio.CancelledError:
+        remark("the stop that was asked for goes on; asked for again, it is hurried")
+        raise
+    except NoWorker:
+        remark("the stop is recorded, and carried out once a worker is there", style="yellow")
+        raise
     finally:
         telling.cancel()
         await asyncio.gather(telling, return_exceptions=True)

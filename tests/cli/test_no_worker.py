@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import signal
 from datetime import datetime, time, timedelta
 
 import pytest
@@ -10,10 +11,10 @@ from temporalio.worker import Worker
 from steersman.cli.exits import Exit
 from steersman.client import Steersman
 from steersman.contracts import names
-from tests.cli.steer import Steer
+from tests.cli.steer import Steer, ended
 from tests.cli.test_commands import begin
 from tests.client.fake_host import FakeHost
-from tests.client.fake_loop import FakeLoopHost
+from tests.client.fake_loop import FakeLoopHost, checkpoint
 
 pytestmark = pytest.mark.acceptance
 
@@ -74,8 +75,25 @@ async def test_stop_says_that_it_waits_and_until_when(
     assert found, told
     until = datetime.combine(lease_over.date(), time.fromisoformat(found[1])).astimezone()
     assert timedelta(0) < (until - lease_over) % timedelta(days=1) < timedelta(minutes=5)
-    process.kill()
+    process.send_signal(signal.SIGINT)
+    left = await ended(process)
+    assert (left.code, left.err) == (130, "the stop that was asked for goes on; asked for again, it is hurried\n")
+    assert (await steersman.state(run)).phase == "stopping"
     await steersman.temporal.get_workflow_handle(run).terminate()
+
+
+async def test_a_stop_that_no_worker_takes_is_recorded(steer: Steer, steersman: Steersman, workspace: str) -> None:
+    run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace}})
+    said = await steer("stop", run)
+    assert said.code == 4
+    assert said.err.startswith("the stop is recorded, and carried out once a worker is there\nerror: no worker answers")
+    await steersman.temporal.get_workflow_handle(run).terminate()
+
+
+async def test_the_doctor_names_the_namespace_that_lacks_search_attributes(steer: Steer) -> None:
+    checks = (await steer("--namespace", "temporal-system", "doctor", "--json")).json
+    hint = next(each["hint"] for each in checks if each["check"] == "search attributes")
+    assert "search-attribute create --namespace temporal-system --name RunPhase --type Keyword" in hint
 
 
 async def test_a_loop_whose_host_has_none_says_so_whatever_it_is_told(
@@ -85,7 +103,7 @@ async def test_a_loop_whose_host_has_none_says_so_whatever_it_is_told(
     loop = await steersman.loops.start({**request, "done": {"items": {"kind": "checkboxes", "path": "PLAN.md"}}})
     assert (await steer("loop", "status", loop)).err == ""
     assert (await steer("loop", "feedback", loop, "more")).err == ""
-    await loop_host.set_state(loop, host=AWAY, stuck=True)
+    await loop_host.set_state(loop, host=AWAY, stuck=True, checkpoints=[checkpoint(1)])
     told = (
         f"no worker of host {AWAY} answers: the loop waits for one, with what it is told; an agent at work is stopped "
         f"when its lease is over. `steer loop stop {loop}` ends the loop"

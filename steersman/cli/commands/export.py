@@ -51,7 +51,7 @@ def export(
         for each in about["missing"]:
             remark(f"missing: {each}", "yellow")
         remark(
-            f"{counted(about['masked'], 'secret')} masked, by its form or name. Prompts and answers are in it: "
+            f"{counted(about['masked'], 'secret')} masked, by form or name. Prompts and answers are in it: "
             "read it before you hand it on"
         )
         return Exit.OK
