@@ -140,6 +140,10 @@ class UsageEvent(EventBase):
     turns: int
 
 
+TURN_INTERRUPTED = "the turn was interrupted"
+"""The text of the progress with which an interrupted turn ends: what the agent does next is for a person to say."""
+
+
 class ProgressEvent(EventBase):
     """A step worth a line: of a sub-agent, a retry of the model, a resumed session, a message delivered."""
 

@@ -7,11 +7,13 @@ from rich.cells import cell_len
 
 from steersman.cli.terminal.run_status import RunStatus
 from steersman.contracts.events import (
+    TURN_INTERRUPTED,
     AgentEvent,
     DoneEvent,
     InitEvent,
     MessageEvent,
     PermissionEvent,
+    ProgressEvent,
     RateLimitEvent,
     UsageEvent,
 )
@@ -33,6 +35,7 @@ def line(*events: AgentEvent, width: int = 60, now: datetime = NOW) -> str:
 
 
 INIT = InitEvent(time=BEGAN, session_id="s")
+INTERRUPTED = ProgressEvent(time=at(119), text=TURN_INTERRUPTED)
 SPENT = UsageEvent(time=at(121), usage=Usage(), cost_usd=0.0123, turns=4)
 
 
@@ -55,6 +58,8 @@ SPENT = UsageEvent(time=at(121), usage=Usage(), cost_usd=0.0123, turns=4)
             "at work · 2 min 05 s",
         ),
         ((INIT, RateLimitEvent(time=at(120), status="rejected")), "rate limit · 2 min 05 s"),
+        ((INIT, INTERRUPTED, SPENT), "waits for a message · 2 min 05 s · 4 turns · $0.0123"),
+        ((INIT, INTERRUPTED, MessageEvent(time=at(120), role="user", text="go on")), "at work · 2 min 05 s"),
         ((INIT, DoneEvent(time=at(120), text="x")), "ended · 2 min 05 s"),
     ],
 )

@@ -35,6 +35,7 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import (
     MAX_TEXT,
+    TURN_INTERRUPTED,
     ErrorEvent,
     EventBase,
     InitEvent,
@@ -423,7 +424,7 @@ class AcpTranscript:
         denied, self._denied = self._denied, ""
         self.parked = cancelled and asked_to
         if self.parked:
-            return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
+            return [*found, ProgressEvent(time=time, text=TURN_INTERRUPTED)]
         self.progress.text, self.progress.stop_reason = self._spoken, reason or None
         why = f"as {denied} was denied" if denied else "and nobody had asked it to"
         self._error = AgentFailed(f"the agent gave its turn up, {why}") if cancelled else None

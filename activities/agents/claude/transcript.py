@@ -24,7 +24,7 @@ from activities.ports.runtime import Record
 from activities.untrusted_json import MAX_NAME, object_at, text_of
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
-from steersman.contracts.events import MAX_TEXT, ErrorEvent, EventBase, ProgressEvent, UsageEvent
+from steersman.contracts.events import MAX_TEXT, TURN_INTERRUPTED, ErrorEvent, EventBase, ProgressEvent, UsageEvent
 
 
 class ClaudeTranscript:
@@ -239,7 +239,7 @@ class ClaudeTranscript:
                         continue
                     found.append(events.message_event(time, "user", "text", text, frame))
                 elif text.startswith("[Request interrupted by user"):
-                    found.append(ProgressEvent(time=time, text="the turn was interrupted"))
+                    found.append(ProgressEvent(time=time, text=TURN_INTERRUPTED))
         self.messages.told(uuid)
         return found
 

@@ -22,7 +22,15 @@ from activities.ports.runtime import Record
 from activities.untrusted_json import MAX_NAME, bounded, count_of, name_of, object_at, parse, text_of
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
-from steersman.contracts.events import MAX_TEXT, ErrorEvent, EventBase, InitEvent, ProgressEvent, UsageEvent
+from steersman.contracts.events import (
+    MAX_TEXT,
+    TURN_INTERRUPTED,
+    ErrorEvent,
+    EventBase,
+    InitEvent,
+    ProgressEvent,
+    UsageEvent,
+)
 from steersman.contracts.run import FINAL_STATES, MessageState, Usage
 
 
@@ -238,7 +246,7 @@ class CodexTranscript:
         self._interrupts_end(interrupted=interrupted)
         if interrupted:
             state.parked, state.unclean = True, ended
-            return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
+            return [*found, ProgressEvent(time=time, text=TURN_INTERRUPTED)]
         state.answered = True
         return [*found, *self._ended(time, turn, status)]
 

@@ -25,6 +25,7 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import (
     MAX_TEXT,
+    TURN_INTERRUPTED,
     ErrorEvent,
     EventBase,
     InitEvent,
@@ -313,7 +314,7 @@ class HermesTranscript:
         state.progress.stop_reason = state.status
         if interrupted:
             state.parked = not state.owed
-            return [*found, ProgressEvent(time=time, text="the turn was interrupted")]
+            return [*found, ProgressEvent(time=time, text=TURN_INTERRUPTED)]
         state.answered = state.answered or of_ours
         if state.failure and of_ours:
             found.append(ErrorEvent(time=time, message=state.failure.message[:MAX_TEXT]))

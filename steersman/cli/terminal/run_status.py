@@ -5,7 +5,7 @@ from datetime import datetime
 from rich.cells import cell_len
 
 from steersman.cli.formatting import counted, duration, flat
-from steersman.contracts.events import AgentEvent, UsageEvent
+from steersman.contracts.events import TURN_INTERRUPTED, AgentEvent, UsageEvent
 
 SILENT_S = 10
 """An agent that has said nothing for so long is said to be silent."""
@@ -39,6 +39,8 @@ class RunStatus:
                     self._phase = f"rate limit{until}"
             case "done" | "cancelled" | "failed":
                 self._phase = "ended"
+            case "progress" if event.text == TURN_INTERRUPTED:
+                self._phase = "waits for a message"
             case _:
                 self._phase = "at work"
 
