@@ -10,6 +10,7 @@ from steersman.cli.targets import named_host
 if TYPE_CHECKING:
     from steersman.client import Steersman
     from steersman.contracts.loop_state import LoopState
+    from steersman.contracts.run import RunState
     from steersman.reports import StopResult
 
 UNTAKEN_S = 4.0
@@ -52,6 +53,22 @@ async def tell_of_unserved_start(steersman: "Steersman", run: Any, what: str, st
         await tell_of_unserved(
             steersman, host, f"the {what} waits for one, and fails after 10 minutes. Take it back: {stop}"
         )
+
+
+async def tell_of_unserved_run(steersman: "Steersman", run: str, state: "RunState") -> None:
+    """The same of an open run's host, which leads it, or which its request names. Nothing where nobody can be asked."""
+    from steersman._client.run_calls import RunCalls
+    from steersman.errors import SteersmanError
+
+    if state.closed_as is not None:
+        return
+    with suppress(SteersmanError):
+        if state.host is None:
+            request = await RunCalls(steersman.temporal).request(run)
+            await tell_of_unserved_start(steersman, request, "run", f"steer stop {run}")
+        else:
+            why = "the run waits for one; an agent at work is stopped when its lease is over"
+            await tell_of_unserved(steersman, state.host, why)
 
 
 @asynccontextmanager

@@ -62,6 +62,17 @@ async def test_start_says_that_the_host_it_names_has_none(
     )
 
 
+@pytest.mark.usefixtures("fake_host")
+async def test_show_says_that_the_host_that_a_run_names_has_none(
+    steer: Steer, steersman: Steersman, workspace: str
+) -> None:
+    run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace, "host": AWAY}})
+    shown = await steer("show", run)
+    told = f"no worker of host {AWAY} answers: the run waits for one, and fails after 10 minutes"
+    assert (shown.code, shown.err) == (0, f"{told}. Take it back: steer stop {run}\n")
+    await steersman.temporal.get_workflow_handle(run).terminate()
+
+
 async def test_stop_says_that_it_waits_and_until_when(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

@@ -24,7 +24,7 @@ from steersman.cli.formatting import (
 from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, print_rows, remark, write_line
 from steersman.cli.targets import filter_judged, resolve_run
-from steersman.cli.unserved import tell_of_unserved
+from steersman.cli.unserved import tell_of_unserved_run
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -183,7 +183,7 @@ def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
         wait = await _wait_line(steersman, run_id, state)
         _print_state(run_id, state, wait, await _of_workflow(times, state), copy_waits=waits)
         _print_paused(times)
-        await _print_unserved(steersman, state)
+        await tell_of_unserved_run(steersman, run_id, state)
         if state.closed_as == "succeeded":
             result = await steersman.result(run_id)
             console().print(Text.assemble(("result    ", "dim"), shortened(flat(_answer(result)), 500)))
@@ -198,13 +198,6 @@ def _print_paused(execution: "WorkflowExecutionDescription") -> None:
     if is_activity_paused(execution):
         why = "until `temporal activity unpause` messages wait, and limits do not hold"
         remark(f"the run's activity is paused in Temporal: {why}", style="yellow")
-
-
-async def _print_unserved(steersman: "Steersman", state: "RunState") -> None:
-    """Say that nobody leads an open run whose host has no worker: its phase is as of the last one."""
-    if state.closed_as is None:
-        why = "the run waits for one; an agent at work is stopped when its lease is over"
-        await tell_of_unserved(steersman, state.host, why)
 
 
 def result(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
