@@ -94,6 +94,7 @@ async def test_a_loop_from_start_to_proof(own: Steer, place: Path, tmp_path: Pat
 async def _looked_back(own: Steer, place: Path) -> None:
     assert (await own("list", "--json")).json == []
     of_loop = (await own("list", "--all", "--json")).json
+    assert (await own("list", "", "--json")).json == []
     assert {each["id"] for each in of_loop} > {"loop-1-1", "loop-1-2"}
     made = (await own("loop", "checkpoints", "loop-1", "--json")).json
     assert [each["kind"] for each in made] == ["baseline", "pause", "iteration", "iteration"]

@@ -58,7 +58,7 @@ def list_runs(
 
     async def work(steersman: "Steersman") -> None:
         with filter_judged(query):
-            runs = await steersman.list(query, limit=limit, of_loops=all_runs or query is not None)
+            runs = await steersman.list(query, limit=limit, of_loops=all_runs or bool(query and query.strip()))
         if as_json:
             emit(runs)
         elif runs:
