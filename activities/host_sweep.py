@@ -123,18 +123,23 @@ async def _settle(context: ActivityContext, directory: RunDirectory) -> None:
             await context.carry.settle(directory)
 
 
+async def sweep_run(context: ActivityContext, closed_runs: ClosedRuns, directory: RunDirectory) -> bool:
+    """End one run if it closed unseen, and see to its copy; whether something of it was stopped."""
+    stopped = False
+    with logged("sweep_failed", directory):
+        stopped = await end_closed(context, closed_runs, directory, patient=False)
+        if await asyncio.to_thread(is_ended, directory.events):
+            await _settle(context, directory)
+    return stopped
+
+
 async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> tuple[str, ...]:
     """End all runs of this owner that closed unseen; the ids of those of which something was stopped."""
     slots = asyncio.Semaphore(AT_ONCE)
 
     async def end(directory: RunDirectory) -> bool:
-        stopped = False
         async with slots:
-            with logged("sweep_failed", directory):
-                stopped = await end_closed(context, closed_runs, directory, patient=False)
-                if await asyncio.to_thread(is_ended, directory.events):
-                    await _settle(context, directory)
-        return stopped
+            return await sweep_run(context, closed_runs, directory)
 
     directories = await asyncio.to_thread(own_runs, context.store)
     stopped = await asyncio.gather(*map(end, directories))

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from activities.context import ActivityContext
-from activities.host_sweep import AT_ONCE, end_closed, logged
+from activities.host_sweep import AT_ONCE, logged, sweep_run
 from activities.store.run_directory import RunDirectory
 from activities.temporal.closed_runs import ClosedRuns
 from steersman.contracts.activities import RunKey
@@ -38,10 +38,10 @@ class StopRetries:
         for pause_s in _pauses():
             await asyncio.sleep(pause_s)
             async with self._slots:
-                with logged("sweep_failed", directory):
-                    await end_closed(self._context, self._closed_runs, directory, patient=False)
-                    if not await asyncio.to_thread(self._context.runtime.has_living, directory.key):
-                        break
+                await sweep_run(self._context, self._closed_runs, directory)
+            with logged("sweep_failed", directory):
+                if not await asyncio.to_thread(self._context.runtime.has_living, directory.key):
+                    break
         self._tried.discard(directory.key)
 
 

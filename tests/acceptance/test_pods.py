@@ -7,6 +7,7 @@ import secrets
 import shlex
 import signal
 from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +31,7 @@ from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.cluster import BRIDGE, IMAGE, Cluster, missing
 from tests.support.processes import marked, until
 from tests.support.temporal import new_namespace
+from tests.support.workers import WorkerProcess
 
 pytestmark = [pytest.mark.acceptance, pytest.mark.cluster, pytest.mark.timeout(180)]
 
@@ -54,8 +56,24 @@ class Pods:
         self.site = site
         self.cluster = Cluster(f"test-{secrets.token_hex(4)}")
 
+    @classmethod
+    @contextmanager
+    def of(cls, site: Site) -> Iterator["Pods"]:
+        """Without a worker as yet. The test is skipped where there is no cluster."""
+        if reason := missing():
+            pytest.skip(reason)
+        found = cls(site)
+        try:
+            yield found
+        finally:
+            found.end()
+
+    def start_worker(self, *flags: str) -> WorkerProcess:
+        """It may not be polling yet."""
+        return self.site.worker(*self.cluster.flags, *flags, KUBECONFIG=str(self.cluster.kubeconfig))
+
     async def worker(self, *flags: str) -> None:
-        await self.site.worker(*self.cluster.flags, *flags, KUBECONFIG=str(self.cluster.kubeconfig)).ready()
+        await self.start_worker(*flags).ready()
 
     def process(self, program: str, **fields: Any) -> dict[str, Any]:
         return self.site.process(*python(program), **{"runtime": self.cluster.runtime(), **fields})
@@ -91,13 +109,8 @@ def pods(tmp_path_factory: pytest.TempPathFactory, dev_server: str) -> Iterator[
 @pytest.fixture
 def own(site: Site) -> Iterator[Pods]:
     """Of the test's own, without a worker as yet."""
-    if reason := missing():
-        pytest.skip(reason)
-    found = Pods(site)
-    try:
+    with Pods.of(site) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture

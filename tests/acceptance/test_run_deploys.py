@@ -13,9 +13,9 @@ from tests.acceptance.deploys import WAYS, Deploys
 from tests.acceptance.programs import python
 from tests.acceptance.site import Site, answered
 from tests.acceptance.test_pods import Pods, nothing_is_left
+from tests.acceptance.test_pods import python as python_of_image
 from tests.acceptance.test_ssh import THERE, Elsewhere
 from tests.loops.loop_site import Files, git, on_disk, repository
-from tests.support import cluster, sshd
 from tests.support.processes import marked
 
 FILES: Final = 1000
@@ -33,7 +33,7 @@ time.sleep(1)
 pathlib.Path(word).write_text(word)
 """
 HERE: Final = python(REWRITE)
-IN_A_POD: Final = ("python3", "-I", "-S", "-u", "-c", REWRITE)
+IN_A_POD: Final = python_of_image(REWRITE)
 PLACES: Final[dict[str, dict[str, Any]]] = {
     "in place": {},
     "copy": {"isolation": "copy"},
@@ -43,24 +43,14 @@ PLACES: Final[dict[str, dict[str, Any]]] = {
 
 @pytest.fixture
 def elsewhere(site: Site) -> Iterator[Elsewhere]:
-    if reason := sshd.missing():
-        pytest.skip(reason)
-    found = Elsewhere(site)
-    try:
+    with Elsewhere.of(site) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.fixture
 def pods(site: Site) -> Iterator[Pods]:
-    if reason := cluster.missing():
-        pytest.skip(reason)
-    found = Pods(site)
-    try:
+    with Pods.of(site) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.mark.exhaustive
@@ -92,8 +82,7 @@ async def test_each_step_of_a_run_elsewhere_goes_through_deploys(elsewhere: Else
 @pytest.mark.parametrize("way", WAYS)
 async def test_each_step_of_a_run_in_a_pod_goes_through_deploys(pods: Pods, mark: str, way: str) -> None:
     await pods.cluster.begin()
-    worker = partial(pods.site.worker, *pods.cluster.flags, KUBECONFIG=str(pods.cluster.kubeconfig))
-    deploys = Deploys(worker, way)
+    deploys = Deploys(pods.start_worker, way)
     async with deploys.going_on(), asyncio.TaskGroup() as group:
         for _ in range(2):
             group.create_task(used(pods.site, deploys, {"runtime": pods.cluster.runtime()}, mark, IN_A_POD))

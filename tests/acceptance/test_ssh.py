@@ -5,6 +5,7 @@ import os
 import shlex
 import signal
 from collections.abc import Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,18 @@ class Elsewhere:
     def claude(self, *arguments: Any, **fields: Any) -> dict[str, Any]:
         return self.site.claude(*arguments, **{"runtime": THERE, **fields})
 
+    @classmethod
+    @contextmanager
+    def of(cls, site: Site) -> Iterator["Elsewhere"]:
+        """Without a worker as yet. The test is skipped where no server of ssh can be had."""
+        if reason := missing():
+            pytest.skip(reason)
+        found = cls(site)
+        try:
+            yield found
+        finally:
+            found.end()
+
     def end(self) -> None:
         self.site.end()
         self.sshd.close()
@@ -102,13 +115,8 @@ def repository(there: Elsewhere) -> Path:
 @pytest.fixture
 def elsewhere(site: Site) -> Iterator[Elsewhere]:
     """Of the test's own, without a worker as yet."""
-    if reason := missing():
-        pytest.skip(reason)
-    found = Elsewhere(site)
-    try:
+    with Elsewhere.of(site) as found:
         yield found
-    finally:
-        found.end()
 
 
 @pytest.mark.exhaustive
