@@ -84,6 +84,11 @@ class AttemptRunner:
         return self._state.is_over(finished=self.transcript.finished)
 
     @property
+    def is_live(self) -> bool:
+        """All that the process had said before this worker led it is read."""
+        return self._state.live.is_set()
+
+    @property
     def fed(self) -> int:
         """The number of the last record that was read."""
         return self._fed

@@ -38,8 +38,12 @@ class RunMonitor:
         self._part = 0
         self._nearly_spent: set[str] = set()
         """Limits of which most is spent, as the workflow has been told at once."""
-        self._told: tuple[int, int, LastEvent | None] | None = None
-        """How far the journal was read, and what the log had last, when the workflow was told all of it."""
+        self._awaits_message = False
+        """The process that this worker leads does, as the workflow is told at once."""
+        self._told: tuple[int, int, LastEvent | None, bool] | None = None
+        """How far the journal was read, what the log had last, and whether a message was awaited, when the workflow was
+        told all of it.
+        """
         self.attempt: AttemptRunner | None = None
         """The attempt at work."""
         self.message_heard = asyncio.Event()
@@ -63,7 +67,7 @@ class RunMonitor:
 
     def snapshot(self) -> Progressed:
         """How far the run is."""
-        return self._totals.progressed(self.attempts)
+        return self._totals.progressed(self.attempts, awaits_message=self._awaits_message)
 
     @contextmanager
     def preparing(self) -> Iterator[None]:
@@ -81,6 +85,7 @@ class RunMonitor:
     def started(self, handle: Handle, number: int) -> None:
         """This worker leads a process."""
         at_work = AgentAtWork(self._part, self._run.capabilities)
+        self._awaits_message = False  # as the workflow takes it of each process that it hears of
         adopted = number <= self._earlier
         self._reporter.put(lambda: self._notifier.started(handle, number, adopted=adopted, agent=at_work))
 
@@ -118,16 +123,17 @@ class RunMonitor:
 
     def tick(self) -> None:
         """See AttemptObserver: what the agent did before it fell silent is told too, when its time has come."""
-        state = (self.attempts, self.attempt.fed if self.attempt else 0, self._totals.last_event)
+        awaits = self._has_stopped_short()
+        state = (self.attempts, self.attempt.fed if self.attempt else 0, self._totals.last_event, awaits)
         if state == self._told:
             return
         self._lock_session()
-        news = False
+        news, self._awaits_message = awaits != self._awaits_message, awaits
         if self._is_metered:
             total, limits = self._totals.total(), self._run.request.limits
             spent = nearly_spent(limits, turns=total.turns, cost_usd=total.cost_usd, usage=total.usage)
             names = {each.of for each in spent}
-            news = not names <= self._nearly_spent
+            news = news or not names <= self._nearly_spent
             self._nearly_spent |= names
         if self._reporter.consider(self.snapshot, has_session=self._session is not None, at_once=news):
             self._told = state
@@ -147,6 +153,13 @@ class RunMonitor:
         idle_s, attempt = self._run.request.limits.idle_s, self.attempt
         left = idle_s - attempt.silent_s if attempt and idle_s is not None else math.inf
         return left if left > 0 else math.inf
+
+    def _has_stopped_short(self) -> bool:
+        """The process at work waits for a person to say how it goes on. What it did before this worker is old news."""
+        if self.attempt is None or not self.attempt.is_live:
+            return False
+        transcript = self.attempt.transcript
+        return transcript.parked and not (transcript.working or transcript.finished)
 
     @property
     def _is_metered(self) -> bool:

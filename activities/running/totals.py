@@ -98,7 +98,7 @@ class RunTotals:
             found.append(part.model_copy(update=used))
         return tuple(found) if self._parts else ()
 
-    def progressed(self, attempt: int) -> Progressed:
+    def progressed(self, attempt: int, *, awaits_message: bool = False) -> Progressed:
         """How far the run is, as its workflow is told."""
         total = self.total()
         return Progressed(
@@ -109,6 +109,7 @@ class RunTotals:
             turns=total.turns,
             attempt=attempt,
             last_event=self.last_event,
+            awaits_message=awaits_message,
         )
 
     def outcome(self, status: str, error: RunError | None = None, report: StopReport | None = None) -> RunOutcome:

@@ -60,7 +60,8 @@ class WorkflowNotifier:
         await self._signal(names.SESSION_STARTED, started)
 
     async def _is_known(self, handle: Handle, attempt: int) -> bool:
-        """Whether the workflow need not be told: it knows the process, and has nothing to say to it.
+        """Whether the workflow need not be told: it knows the process, has nothing to say to it, and does not hold that
+        it awaits a message, which it may have had meanwhile.
 
         A query costs no history: a run that is handed over each hour for days stays as short as one that is not.
         """
@@ -71,7 +72,8 @@ class WorkflowNotifier:
         except QUERY_ERRORS:
             return False
         same = state.handle is not None and state.handle.process == handle.process and state.attempt == attempt
-        return same and all(each.state in FINAL_STATES for each in state.messages)
+        settled = all(each.state in FINAL_STATES for each in state.messages) and not state.awaits_message
+        return same and settled
 
     async def progressed(self, progress: Progressed) -> None:
         await self._signal(names.PROGRESSED, progress)

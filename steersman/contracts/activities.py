@@ -4,7 +4,7 @@ They are in recorded histories: only fields with defaults may be added.
 """
 
 from datetime import datetime
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
@@ -159,6 +159,8 @@ class Progressed(RunProgress):
 
     attempt: int = 0
     last_event: LastEvent | None = None
+    awaits_message: Annotated[bool, Field(exclude_if=lambda awaits: not awaits)] = False
+    """See RunState."""
 
 
 class ApprovalAsked(TolerantModel):

@@ -23,8 +23,9 @@ Phase = Literal[
     "finalizing",
     "closed",
 ]
-"""`waiting`: as running, and an approval is open. `carrying_out`, `carrying_back`: the workspace is copied for the run,
-and what the run has changed in the copy is merged into it.
+"""`waiting`: as running, and a person is waited for: an approval is open, or the agent awaits a message.
+`carrying_out`, `carrying_back`: the workspace is copied for the run, and what the run has changed in the copy is merged
+into it.
 """
 ClosedAs = Literal["succeeded", "failed", "cancelled", "terminated", "timed_out"]
 RunStatus = Literal["succeeded", "failed", "cancelled"]
@@ -322,6 +323,8 @@ class RunState(RunProgress):
     messages_wait: str | None = None
     """Why queued messages have not reached the agent, after the last try."""
     approvals: tuple[Approval, ...] = ()
+    awaits_message: bool = False
+    """The agent's turn was interrupted, and it does nothing until somebody tells it how to go on."""
     workspace_held_by: tuple[WorkspaceHolder, ...] = ()
     """While the run waits for its workspace: who had it, and who waited for it, when the run came."""
     stop_report: StopReport | None = None

@@ -209,15 +209,23 @@ async def parked(stage: Stage) -> None:
     """The turn was interrupted without a text, and the session waits for one."""
     script = stage.model.script("parked", hold("on the wrong way"), say("on the right way"))
     run = await stage.start(stage.site.claude(script))
+
+    async def waits() -> bool:
+        state = await answered(lambda: stage.steersman.state(run.id))
+        return (state.phase, state.awaits_message) == ("waiting", True)
+
     async with following(stage.steersman, run.id) as attached:
         await script.wait_held()
         await attached.until(lambda e: e.type == "message")
         await stage.steersman.interrupt(run.id)
+        await until(waits, 40)
         await run.meets_calamity()
+        await until(waits, 40)
         await stage.steersman.steer(run.id, "the other way")
         result = await run.went_on(attached)
     assert result.text == "on the right way"
     assert times_said(script.requests[-1], "the other way") == 1
+    assert not (await stage.steersman.state(run.id)).awaits_message
 
 
 async def talking(stage: Stage) -> None:

@@ -35,6 +35,25 @@ async def begin(steersman: Steersman, workspace: str, **fields: Any) -> str:
     return run
 
 
+async def test_a_run_that_waits_to_be_told_how_to_go_on_says_so(
+    steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
+) -> None:
+    run = await begin(steersman, workspace)
+    await fake_host.await_message(run)
+
+    async def listed() -> bool:
+        answer = await steer("list", f'WorkflowId="{run}" AND RunPhase="waiting"')
+        return f"{run} waits for a message, as its turn was interrupted" in answer.out
+
+    await until(listed)
+    shown = dict(line.split(maxsplit=1) for line in (await steer("show", run)).out.splitlines())
+    assert shown["phase"] == "waiting"
+    assert shown["waits"] == "for a message, as its turn was interrupted"
+    fake_host.finish(run, succeeded())
+    await steersman.result(run)
+    assert "waits for" not in (await steer("show", run)).out
+
+
 async def test_run_streams_and_ends_with_what_it_cost(steer: Steer, fake_host: FakeHost, workspace: str) -> None:
     run = "run-streams"
     fake_host.show(

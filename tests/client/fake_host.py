@@ -29,6 +29,7 @@ from steersman.contracts.activities import (
     FinalizeInput,
     OutgoingDecision,
     OutgoingMessage,
+    Progressed,
     PruneInput,
     ReadEvents,
     RunAgentInput,
@@ -148,6 +149,11 @@ class FakeHost:
         asked = ApprovalAsked(approval=Approval(id=approval, tool=tool, input=arguments, since=now()))
         await self.client.get_workflow_handle(run).signal(names.APPROVAL_ASKED, asked)
         self.show(run, PermissionEvent(time=now(), id=approval, tool=tool, input=arguments, state="asked"))
+
+    async def await_message(self, run: str) -> None:
+        """Let the agent do nothing until it is told how to go on."""
+        await self.fake_run(run).started.wait()
+        await self.client.get_workflow_handle(run).signal(names.PROGRESSED, Progressed(awaits_message=True))
 
     @property
     def queue(self) -> str:

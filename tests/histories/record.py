@@ -91,6 +91,22 @@ async def claude_ended(at: Recorder) -> Any:
     return run
 
 
+async def claude_awaited_a_message(at: Recorder) -> Any:
+    """Its turn was interrupted; it was told how to go on, and stopped."""
+    run = await at.start(agent="claude", prompt="work", permissions={"mode": "full"})
+    await at.script.wait_held()
+    await run.execute_update(names.INTERRUPT, {})
+
+    async def awaits(*, wanted: bool) -> bool:
+        return (await state(run)).awaits_message is wanted
+
+    await until(lambda: awaits(wanted=True))
+    await run.execute_update(names.STEER, {"text": "use tabs"})
+    await until(lambda: awaits(wanted=False))
+    await run.cancel()
+    return run
+
+
 async def claude_waited_for_ever(at: Recorder) -> Any:
     """No timer runs while it waits, and its phase says that it does; then it is cancelled, with a reason."""
     run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"approval_s": None})
@@ -272,6 +288,7 @@ RUNS = {
         claude_withdrew_nothing,
         claude_was_heard_late,
         claude_ended,
+        claude_awaited_a_message,
         claude_waited_for_ever,
         claude_told_a_webhook,
         claude_told_a_webhook_by_chance,

@@ -1,7 +1,6 @@
 """Approvals wait durably: one answer counts, the agent hears it whichever worker holds it, silence is a denial."""
 
 import asyncio
-import json
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from typing import Any
@@ -12,6 +11,7 @@ from temporalio.exceptions import ApplicationError
 
 from steersman.contracts import names
 from steersman.contracts.messages import DecisionReceipt
+from tests.support.histories import searched_phases
 from tests.workflows.fake_host import QUIET, FakeHost, Run, cancelled, done, event_types, phase, state, succeeded, until
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -180,16 +180,6 @@ async def test_the_deadline_is_told_and_null_waits_for_ever(fake: FakeHost) -> N
 
 async def timers(run: Run) -> int:
     return (await event_types(run)).count("TIMER_STARTED")
-
-
-async def searched_phases(run: Run) -> list[str]:
-    """The phases that searches were told, in order."""
-    found = []
-    async for event in run.fetch_history_events():
-        fields = event.upsert_workflow_search_attributes_event_attributes.search_attributes.indexed_fields
-        if "RunPhase" in fields:
-            found.append(json.loads(fields["RunPhase"].data))
-    return found
 
 
 async def test_a_run_that_waits_says_so_until_the_last_answer_and_tells_searches_once(fake: FakeHost) -> None:

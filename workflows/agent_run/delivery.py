@@ -66,7 +66,7 @@ class MessageDelivery:
         """Copy messages and approvals into RunState."""
         waits = self._obstacle if self.mailbox.has_unsent else None
         self._visibility.update(messages=self.mailbox.records, messages_wait=waits, approvals=self.approvals.open)
-        self._visibility.set_waiting(bool(self.approvals.open))
+        self._visibility.update_waiting()
 
     # What clients send.
 
@@ -164,6 +164,7 @@ class MessageDelivery:
         process = leader.handle.process if leader.handle else None
         asked_by = before.handle.process if before and before.handle else None
         self.approvals.resend(same_process=process is not None and process == asked_by)
+        self._visibility.update(awaits_message=False)  # which this leader tells anew
         self.publish()
         return True
 
@@ -194,6 +195,7 @@ class MessageDelivery:
         self.mailbox.settle(settlements, workflow.now())
         self.mailbox.close(workflow.now(), interrupted=interrupted, journal_read=journal_read)
         self.approvals.close()
+        self._visibility.update(awaits_message=False)
         self.publish()
 
     # Between the two.

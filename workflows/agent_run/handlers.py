@@ -211,6 +211,8 @@ class RunHandlers:
         if progress is None:
             return
         state = self.visibility.state
+        # Runs of older workers do not tell it; the branch may go with the last of them.
+        awaits = progress.awaits_message and workflow.patched("awaits-message")
         self.visibility.update(
             session_id=progress.session_id or state.session_id,
             own_session_id=progress.own_session_id or state.own_session_id,
@@ -219,7 +221,9 @@ class RunHandlers:
             turns=progress.turns,
             attempt=progress.attempt,
             last_event=progress.last_event or state.last_event,
+            awaits_message=awaits,
         )
+        self.visibility.update_waiting()
 
     @workflow.signal(name=names.APPROVAL_ASKED, description=OF_RUN[names.APPROVAL_ASKED])
     def approval_asked(self, *inputs: Any) -> None:

@@ -82,9 +82,9 @@ class RunVisibility:
         told = last and (last.phase, last.cost_usd, last.part)
         return not self._immediate and last is not None and told != (now.phase, now.cost_usd, now.part)
 
-    def set_waiting(self, waiting: bool) -> None:  # noqa: FBT001 - a fact
+    def update_waiting(self) -> None:
         """Switch between the phases running and waiting (for a person). An upsert costs: only on a change."""
-        phase: Phase = "waiting" if waiting else "running"
+        phase: Phase = "waiting" if self.state.approvals or self.state.awaits_message else "running"
         if not self.in_phase("running", "waiting") or self.in_phase(phase):
             return
         # Older runs have no phase `waiting`; the branch may go with the last of them.
@@ -117,6 +117,7 @@ def details(state: RunState) -> str:
         ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
         ("Tokens", f"{state.usage.input_tokens} in, {state.usage.output_tokens} out" if state.turns else None),
         ("Last", one_line(state.last_event.shown) if state.last_event else None),
+        ("Waiting for", "a message, as its turn was interrupted" if state.awaits_message else None),
         *(("Waiting for approval", _approval(each)) for each in state.approvals),
         ("Messages", ", ".join(f"{each.kind} {each.state}" for each in state.messages[-5:]) or None),
         ("Stopped", _stop(state)),

@@ -2322,6 +2322,7 @@ export interface RunState {
   messages?: MessageRecord[];
   messages_wait?: string | null;
   approvals?: Approval[];
+  awaits_message?: boolean;
   workspace_held_by?: WorkspaceHolder[];
   stop_report?: StopReport | null;
   last_event?: LastEvent | null;

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from steersman.contracts.run import Approval, MessageRecord, RunResult, RunState
     from steersman.reports import RunSummary
 
+A_MESSAGE = "a message, as its turn was interrupted"
 SPELLED = {"canceled": "cancelled"}
 """Temporal's words as Steersman spells them."""
 PHASE_STYLES = {
@@ -63,7 +64,7 @@ def list_runs(
             emit(runs)
         elif runs:
             _print_runs(runs)
-            await _print_approvals(steersman, [each.id for each in runs if each.phase == "waiting"])
+            await _print_waiting(steersman, [each.id for each in runs if each.phase == "waiting"])
             await _print_waits(steersman, [each.id for each in runs if each.phase == "queued"])
         else:
             remark("no runs")
@@ -99,7 +100,7 @@ def _end_of(path: str, limit: int) -> str:
     return path if len(path) <= limit else f"\u2026{path[1 - limit :]}"
 
 
-async def _print_approvals(steersman: "Steersman", runs: list[str]) -> None:
+async def _print_waiting(steersman: "Steersman", runs: list[str]) -> None:
     """Print what each of these runs waits for, and until when; nothing of one whose state cannot be had."""
     import asyncio
 
@@ -107,14 +108,15 @@ async def _print_approvals(steersman: "Steersman", runs: list[str]) -> None:
 
     from steersman.errors import SteersmanError
 
-    async def approvals(run: str) -> list[str]:
+    async def awaited(run: str) -> list[str]:
         try:
             state = await steersman.state(run)
         except SteersmanError:
             return []
-        return [f"{flat(run)} waits for {_approval_line(each)}" for each in state.approvals]
+        approvals = [f"{flat(run)} waits for {_approval_line(each)}" for each in state.approvals]
+        return [*approvals, f"{flat(run)} waits for {A_MESSAGE}"] if state.awaits_message else approvals
 
-    for lines in await asyncio.gather(*map(approvals, runs)):
+    for lines in await asyncio.gather(*map(awaited, runs)):
         for line in lines:
             console().print(Text(line, style=PHASE_STYLES["waiting"]))
 
@@ -262,6 +264,7 @@ def _print_state(
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out, {cached}" if use.output_tokens else None),
         ("last", f"{last.seq} {last.shown}" if last else None),
         *(("waits for", _approval_line(each)) for each in state.approvals),
+        ("waits for", A_MESSAGE if state.awaits_message else None),
         *((each.kind, _message(each)) for each in state.messages),
         ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),
