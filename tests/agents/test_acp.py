@@ -94,18 +94,6 @@ class TestInterrupt:
         assert [(each.state, each.how) for each in outcome.messages] == [("acknowledged", "interrupted")]
         assert len(stage.said("progress", text="the turn was interrupted")) == 1
 
-    async def test_without_a_text_the_session_waits_for_a_person(self, acp: AcpKit) -> None:
-        async with acp.run(hold("long story"), say("at your service")) as stage:
-            session, task = stage.start()
-            await acp.script.wait_held()
-            (told,) = (await deliver(session, message("interrupt"))).messages
-            assert (told.state, told.how) == ("acknowledged", "interrupted")
-            await stage.wait_for("progress", text="the turn was interrupted")
-            assert not task.done()
-            assert stage.alive()
-            await deliver(session, message("interrupt", "go on", "m-2"))
-            assert (await ended(task)).text == "at your service"
-
     async def test_it_ends_a_tool(self, acp: AcpKit) -> None:
         async with acp.run(answer(acp.shell(NAP)), say("all right")) as stage:
             session, task = stage.start()

@@ -99,21 +99,6 @@ class TestInterrupt:
         assert claude.script.requests[1].saw("make it short")
         assert len(stage.said("progress", text="the turn was interrupted")) == 1
 
-    async def test_without_a_text_the_session_waits_for_a_person(self, claude: ClaudeKit) -> None:
-        async with claude.run(
-            hold("long story"),
-            say("at your service"),
-        ) as stage:
-            session, task = stage.start()
-            await claude.script.wait_held()
-            (told,) = (await deliver(session, message("interrupt"))).messages
-            assert (told.state, told.how) == ("acknowledged", "interrupted")
-            await stage.wait_for("progress", text="the turn was interrupted")
-            assert not task.done()
-            assert stage.alive()
-            await deliver(session, message("steer", "go on", "m-2"))
-            assert (await ended(task)).text == "at your service"
-
     async def test_it_ends_a_tool(self, claude: ClaudeKit) -> None:
         async with claude.run(tool("Bash", command=NAP, timeout=600_000), say("all right")) as stage:
             session, task = stage.start()

@@ -307,6 +307,23 @@ async def test_it_is_interrupted_as_declared(kit: Kit) -> None:
     assert told_of(outcome, settled) == ("acknowledged" if can.interrupt else "rejected")
 
 
+async def test_it_waits_where_an_interrupt_says_nothing(kit: Kit) -> None:
+    """It says so at once, and does nothing until it is told how to go on."""
+    if not kit.can.interrupt:
+        return
+    async with kit.waiting("the end", **kit.asked) as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", text="at work", delta=kit.streams)
+        (told,) = (await deliver(session, message("interrupt"))).messages
+        assert told.state in {"acknowledged", "delivered"}, told
+        await until(lambda: task.done() or any(each.awaits_message for each in stage.listener.progress))
+        assert session.snapshot().awaits_message, "it is not `parked`"
+        await deliver(session, message("interrupt", "make it short", "m-2"))
+        await until(lambda: task.done() or not session.snapshot().awaits_message)
+        outcome = await ended(task)
+    assert (outcome.status, outcome.attempts, outcome.text.endswith("the end")) == ("succeeded", 1, True)
+
+
 @pytest.mark.parametrize("kind", ["interrupt", pytest.param("steer", marks=pytest.mark.exhaustive)])
 async def test_it_is_given_images_as_declared(kit: Kit, kind: MessageKind) -> None:
     """With its prompt, and with what it is told while it works."""
