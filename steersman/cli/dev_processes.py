@@ -23,6 +23,8 @@ SERVER_GRACE_S = 15
 WORKER_READY = '"action": "worker_ready"'
 MAX_ENDS, ENDS_WITHIN_S = 3, 60.0
 """A worker that ends so often within so many seconds is not replaced any more."""
+AT_WORK = '("running", "waiting", "stopping")'
+"""The phases of runs whose agents are there."""
 COUNT_S = 2.0
 """The server may take this many seconds to say how many agents are at work."""
 KEEP = timedelta(days=30)
@@ -148,7 +150,7 @@ async def _at_work(port: int) -> str:
     from steersman.contracts.names import RUN_PHASE, RUN_WORKFLOW
     from steersman.errors import SteersmanError
 
-    query = f'WorkflowType = "{RUN_WORKFLOW}" AND ExecutionStatus = "Running" AND {RUN_PHASE} = "running"'
+    query = f'WorkflowType = "{RUN_WORKFLOW}" AND ExecutionStatus = "Running" AND {RUN_PHASE} IN {AT_WORK}'
     try:
         async with asyncio.timeout(COUNT_S):
             steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")

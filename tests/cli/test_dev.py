@@ -15,6 +15,8 @@ import httpx2
 import pytest
 
 from steersman.cli.dev_processes import MAX_ENDS
+from steersman.client import Steersman
+from steersman.contracts import names
 from tests.cli.steer import ROOT, Steer, ended, line_with
 from tests.support.processes import until
 from tests.support.temporal import free_port
@@ -155,11 +157,15 @@ async def test_a_worker_that_dies_is_replaced_and_its_agents_are_counted(own: St
     again = await own("run", "process", "-d", "-w", str(tmp_path / "other"), "--id", "longer", "--", "sleep", "600")
     assert again.code == 0, again.err
 
-    async def counted() -> bool:
-        query = 'ExecutionStatus = "Running" AND RunPhase = "running"'
+    async def counted(phase: str) -> bool:
+        query = f'ExecutionStatus = "Running" AND RunPhase = "{phase}"'
         return len((await own("list", query, "--json")).json) == 1
 
-    await until(counted)
+    await until(lambda: counted("running"))
+    # It waits for a person: its agent is there all the same.
+    steersman = await Steersman.connect(address=own.env["TEMPORAL_ADDRESS"])
+    await steersman.temporal.get_workflow_handle("longer").signal(names.PROGRESSED, {"awaits_message": True})
+    await until(lambda: counted("waiting"))
     process.send_signal(signal.SIGINT)
     end = await ended(process)
     assert end.code == 0, end.err
