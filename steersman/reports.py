@@ -30,6 +30,8 @@ class RunSummary(TolerantModel):
     title: str | None = None
     """The first line of the prompt, else of the command; None of a run that a client of another kind has started."""
     labels: dict[str, str] = Field(default_factory=dict)
+    parent: str | None = None
+    """The id of the workflow whose child it is: its loop, or one of somebody's own."""
     started_at: datetime
     closed_at: datetime | None = None
 

@@ -91,6 +91,7 @@ async def _run_summary(execution: WorkflowExecution) -> RunSummary:
             "workspace": _text(memo.get("workspace")),
             "title": _text(memo.get("title")),
             "labels": _labels(memo.get("labels")),
+            "parent": execution.parent_id or None,
             "started_at": execution.start_time,
             "closed_at": execution.close_time,
         }

@@ -12,6 +12,7 @@ import pytest
 from steersman.client import Steersman
 from tests.acceptance.loops import LONG_TOOL, claude_loop, ended, in_tool, process_loop, project, reaches, tick, told
 from tests.acceptance.site import Site, gone, phase
+from tests.cli.steer import Steer
 from tests.scripted_model import ScriptedModel, hold, say, tool
 from tests.support.processes import marked, until
 
@@ -108,7 +109,6 @@ async def test_a_verification_that_somebody_stops_is_made_up_for(shared: Site, s
     assert (workspace / "work").read_text() == "x\n"
 
 
-@pytest.mark.exhaustive
 async def test_the_run_at_work_asks_a_person(shared: Site, steersman: Steersman, model: ScriptedModel) -> None:
     workspace = project(shared)
     script = model.script("asks", BOTH, say("done"))
@@ -120,10 +120,22 @@ async def test_the_run_at_work_asks_a_person(shared: Site, steersman: Steersman,
     async def asked() -> str | None:
         return next((each.id for each in (await steersman.state(run)).approvals), None)
 
-    await steersman.decide(run, await until(asked), "allow")
+    approval = await until(asked)
+    told = f"{run} waits for {approval}  Bash, denied at "
+    steer = Steer(shared.namespace.address, shared.root, shared.namespace.name)
+
+    async def listed() -> bool:
+        return told in (await steer("loop", "list")).out
+
+    await until(listed)
+    assert told in (await steer("loop", "status", loop)).out
+    assert told in (await steer("list")).out
+    await steersman.decide(run, approval, "allow")
     result = await ended(steersman, loop)
 
     assert (result.status, result.iterations) == ("completed", 1)
+    (summary,) = await steersman.list(f'WorkflowId="{run}"')
+    assert summary.parent == loop
 
 
 async def _kinds(steersman: Steersman, loop: str, wanted: list[str]) -> bool:

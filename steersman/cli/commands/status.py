@@ -12,7 +12,6 @@ from steersman.cli.formatting import (
     changes_phrase,
     clean,
     counted,
-    deadline_phrase,
     duration,
     finalize_phrase,
     flat,
@@ -25,15 +24,15 @@ from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, print_rows, remark, write_line
 from steersman.cli.targets import filter_judged, resolve_run
 from steersman.cli.unserved import tell_of_unserved_run
+from steersman.cli.waiting import awaited, print_waiting, print_waiting_of_loops
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
 
     from steersman.client import Steersman
-    from steersman.contracts.run import Approval, MessageRecord, RunResult, RunState
+    from steersman.contracts.run import MessageRecord, RunResult, RunState
     from steersman.reports import RunSummary
 
-A_MESSAGE = "a message, as its turn was interrupted"
 SPELLED = {"canceled": "cancelled"}
 """Temporal's words as Steersman spells them."""
 PHASE_STYLES = {
@@ -58,16 +57,19 @@ def list_runs(
     """List runs, the newest first."""
 
     async def work(steersman: "Steersman") -> None:
+        of_loops = all_runs or bool(query and query.strip())
         with filter_judged(query):
-            runs = await steersman.list(query, limit=limit, of_loops=all_runs or bool(query and query.strip()))
+            runs = await steersman.list(query, limit=limit, of_loops=of_loops)
         if as_json:
             emit(runs)
         elif runs:
             _print_runs(runs)
-            await _print_waiting(steersman, [each.id for each in runs if each.phase == "waiting"])
+            await print_waiting(steersman, [each.id for each in runs if each.phase == "waiting"])
             await _print_waits(steersman, [each.id for each in runs if each.phase == "queued"])
         else:
             remark("no runs")
+        if not of_loops and not as_json:
+            await print_waiting_of_loops(steersman)
 
     run_with_client(ctx, work)
 
@@ -98,27 +100,6 @@ def _print_runs(runs: "list[RunSummary]") -> None:
 def _end_of(path: str, limit: int) -> str:
     """The end of a path says more than its beginning."""
     return path if len(path) <= limit else f"\u2026{path[1 - limit :]}"
-
-
-async def _print_waiting(steersman: "Steersman", runs: list[str]) -> None:
-    """Print what each of these runs waits for, and until when; nothing of one whose state cannot be had."""
-    import asyncio
-
-    from rich.text import Text
-
-    from steersman.errors import SteersmanError
-
-    async def awaited(run: str) -> list[str]:
-        try:
-            state = await steersman.state(run)
-        except SteersmanError:
-            return []
-        approvals = [f"{flat(run)} waits for {_approval_line(each)}" for each in state.approvals]
-        return [*approvals, f"{flat(run)} waits for {A_MESSAGE}"] if state.awaits_message else approvals
-
-    for lines in await asyncio.gather(*map(awaited, runs)):
-        for line in lines:
-            console().print(Text(line, style=PHASE_STYLES["waiting"]))
 
 
 async def _print_waits(steersman: "Steersman", runs: list[str]) -> None:
@@ -162,12 +143,6 @@ async def _with_its_copy(steersman: "Steersman", run: str, state: "RunState") ->
         return state, True
     now = {"finalize": back.finalize, "changes": back.changes or state.changes}
     return state.model_copy(update=now), back.waits
-
-
-def _approval_line(approval: "Approval") -> str:
-    from steersman.contracts.text import main_argument
-
-    return f"{flat(approval.id)}  {flat(approval.tool)}, {deadline_phrase(approval)}: {main_argument(approval.input)}"
 
 
 def show(ctx: typer.Context, run: Run, as_json: AsJson = False) -> None:
@@ -263,8 +238,7 @@ def _print_state(
         ("cost", f"${state.cost_usd:.4f}, {counted(state.turns, 'turn')}" if state.turns or state.cost_usd else None),
         ("tokens", f"{use.input_tokens} in, {use.output_tokens} out, {cached}" if use.output_tokens else None),
         ("last", f"{last.seq} {last.shown}" if last else None),
-        *(("waits for", _approval_line(each)) for each in state.approvals),
-        ("waits for", A_MESSAGE if state.awaits_message else None),
+        *(("waits for", each) for each in awaited(state)),
         *((each.kind, _message(each)) for each in state.messages),
         ("messages", f"wait: {state.messages_wait}" if state.messages_wait else None),
         ("stop", stop_phrase(state.stop_report, _what_was_done(state)) if state.stop_report else None),

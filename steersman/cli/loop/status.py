@@ -11,6 +11,7 @@ from steersman.cli.options import AsJson, Limit, Loop
 from steersman.cli.output import console, emit, print_rows, remark
 from steersman.cli.targets import filter_judged, resolve_loop
 from steersman.cli.unserved import tell_of_unserved_loop
+from steersman.cli.waiting import print_waiting, print_waiting_of_loops
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -32,6 +33,8 @@ def status(
             emit({"id": loop_id, **state.model_dump(mode="json")})
         else:
             _print_state(loop_id, state)
+            if state.run:
+                await print_waiting(steersman, [state.run], of_loops=True)
             await tell_of_unserved_loop(steersman, loop_id, state)
 
     run_with_client(ctx, work)
@@ -62,6 +65,7 @@ def list_loops(
             emit(loops)
         elif loops:
             _print_loops(loops)
+            await print_waiting_of_loops(steersman, {each.id for each in loops})
         else:
             remark("no loops")
 
