@@ -193,6 +193,25 @@ async def steer(shared: Site, tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
+async def test_nobody_is_asked_for_an_undo_that_does_nothing(
+    shared: Site, steersman: Steersman, steer: Steer, repository: Path
+) -> None:
+    async def undone(run: str) -> tuple[int, str]:
+        said = await steer("undo", run)
+        return said.code, said.err
+
+    unchanged = await steersman.start(edits(shared, repository, "pass"))
+    await steersman.result(unchanged)
+    assert await undone(unchanged) == (0, f"run {unchanged} changed no file: there is nothing to undo\n")
+    outside = await steersman.start(shared.process(*python("pass")))
+    await steersman.result(outside)
+    code, words = await undone(outside)
+    assert (code, "nothing was kept of its workspace" in words) == (3, True)
+    code, words = await undone(still := await steersman.start(shared.process("sleep", "600")))
+    assert (code, words) == (5, f"error: run {still} is still at work: stop it first\n")
+    await steersman.stop(still)
+
+
 @pytest.mark.exhaustive
 async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path) -> None:
     before = files(repository)

@@ -406,6 +406,8 @@ async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path
     said = await steer(*arguments, run, "--", *python(EDIT))
     assert (said.code, said.out.splitlines()[-1].split(" · ")[-1]) == (0, "5 files, +3 -2")
     assert "carried back" in (await steer("show", run)).out
+    nothing = await steer("workspace", "discard", run)
+    assert (nothing.code, "has no changes that wait to be carried back" in nothing.err) == (5, True)
     failing = await steer(*arguments, f"{run}-2", "--", *python(NESTED))
     assert failing.code == 1
     assert f"`steer workspace retry {run}-2`, or `discard {run}-2`" in failing.err

@@ -1,6 +1,8 @@
 """Commands of `steer loop` that ask the person at a real terminal before they act."""
 
 import asyncio
+import os
+import signal
 from pathlib import Path
 
 import pytest
@@ -51,6 +53,17 @@ async def test_cleanup_wants_the_word_typed(stage: Stage) -> None:
         assert await terminal.ended() == code
     calls = await stage.told("checkpoints")
     assert calls[0][1] == {"numbers": [0, 1]}
+
+
+@pytest.mark.parametrize("command", [("loop", "cleanup", "LOOP", "--all"), ("loop", "resume")])
+async def test_a_question_that_is_left_by_sigterm(stage: Stage, tmp_path: Path, command: tuple[str, ...]) -> None:
+    await stage.machine.set_state(stage.loop, status="paused", checkpoints=[checkpoint(number) for number in range(3)])
+    words = [stage.loop if each == "LOOP" else each for each in command]
+    terminal = await stage.steer.at_terminal(*words, cwd=str(tmp_path / "app"))
+    await terminal.until(" >")
+    os.kill(terminal.pid, signal.SIGTERM)
+    assert await terminal.ended() == 143
+    assert await stage.machine.calls(stage.loop) == []
 
 
 async def test_revise_opens_the_editor(stage: Stage, tmp_path: Path) -> None:

@@ -51,11 +51,10 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
 
         run_id = await resolve_run(steersman, run)
         if not yes:
-            state = await steersman.state(run_id)
-            changes = state.changes
-            _remark_late(state)
-            what = f": {changes_phrase(changes)}" if changes and changes.after else ""
-            if not await confirm(f"undo the changes of run {run_id}{what}.", "undo", yes=yes):
+            if (changed := await _undoable(steersman, run_id)) is None:
+                remark(f"run {run_id} changed no file: there is nothing to undo")
+                return Exit.OK
+            if not await confirm(f"undo the changes of run {run_id}: {changed}.", "undo", yes=yes):
                 return Exit.DETACHED
         undone = await steersman.undo(run_id)
         if as_json:
@@ -65,6 +64,27 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
         return Exit.FAILED if undone.conflicts else Exit.OK
 
     run_with_client(ctx, work)
+
+
+async def _undoable(steersman: "Steersman", run: str) -> str | None:
+    """What an undo takes back, looked up before the person is asked; None: the run changed nothing.
+
+    Raises as `Steersman.undo`.
+    """
+    from steersman.errors import AlreadyRunning, NothingKept
+
+    state = await steersman.state(run)
+    if state.closed_as is None:
+        raise AlreadyRunning(f"run {run} is still at work: stop it first")
+    found = await steersman.diff(run)
+    if found.now:
+        why = state.changes.error if state.changes else None
+        raise NothingKept(f"run {run}: the files at its end were not kept{f': {why}' if why else ''}")
+    _remark_late(state)
+    if not found.stat:
+        return None
+    changes = state.changes
+    return changes_phrase(changes) if changes and changes.after else found.stat.splitlines()[-1].strip()
 
 
 def _remark_late(state: "RunState") -> None:

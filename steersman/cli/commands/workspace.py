@@ -47,8 +47,11 @@ def discard(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = Fa
         from steersman.cli.terminal.confirmation import confirm
 
         run_id = await resolve_run(steersman, run)
-        if not await confirm(f"discard what run {run_id} changed, for ever.", "discard", yes=yes):
-            return Exit.DETACHED
+        # Where nothing can be lost nobody is asked: the worker says what there is to do.
+        if not yes and await _waits(steersman, run_id):
+            what = f"discard what run {run_id} changed, for ever."
+            if not await confirm(what, "discard", yes=yes):
+                return Exit.DETACHED
         back = await steersman.discard_workspace(run_id)
         if as_json:
             emit(back)
@@ -58,3 +61,14 @@ def discard(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = Fa
         return Exit.OK
 
     run_with_client(ctx, work)
+
+
+async def _waits(steersman: "Steersman", run: str) -> bool:
+    """Whether changes of the run may wait in its copy. Raises as `Steersman.discard_workspace`."""
+    from steersman.errors import ServerRefused
+
+    try:
+        back = await steersman.describe_workspace(run)
+    except ServerRefused:  # nothing is written down of it
+        return True
+    return back.finalize.status == "failed" and back.waits

@@ -78,4 +78,4 @@ async def _pick(loops: list[str]) -> str | Exit:
                 if answer.isdecimal() and 1 <= int(answer) <= len(loops):
                     return loops[int(answer) - 1]
         except Interrupted:
-            return Exit.DETACHED
+            return Exit.TERMINATED if keyboard.terminated else Exit.DETACHED

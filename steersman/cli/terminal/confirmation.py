@@ -3,6 +3,7 @@
 import typer
 from rich.text import Text
 
+from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat
 from steersman.cli.output import console, remark
 from steersman.cli.terminal.interactive import is_interactive
@@ -10,7 +11,9 @@ from steersman.cli.terminal.keyboard import Interrupted, Keyboard
 
 
 async def confirm(what: str, word: str, *, yes: bool) -> bool:
-    """Whether the person types the word that confirms. Raises BadParameter where nobody can be asked."""
+    """Whether the person types the word that confirms. Raises BadParameter where nobody can be asked, and Exit at
+    SIGTERM and SIGHUP.
+    """
     if yes:
         return True
     if not is_interactive():
@@ -24,4 +27,6 @@ async def confirm(what: str, word: str, *, yes: bool) -> bool:
     if answer == word:
         return True
     remark("nothing was done")
+    if keyboard.terminated:
+        raise typer.Exit(Exit.TERMINATED)
     return False
