@@ -1,6 +1,7 @@
 """The connection to the Temporal server, by the profiles and environment variables of the Temporal CLI."""
 
 import os
+import re
 from datetime import timedelta
 from typing import Final
 
@@ -13,6 +14,31 @@ from steersman.errors import BadProfile, ServerUnreachable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+
+_CERTIFICATE: Final = "TEMPORAL_TLS_CLIENT_CERT_PATH, _DATA, or of the profile"
+_KEY: Final = "TEMPORAL_TLS_CLIENT_KEY_PATH, _DATA, or of the profile"
+# What is in the errors of the SDK's core, which have no type of their own, and what it means.
+_WRONG_PAIR: Final = {
+    "NoCertificatesPresented": f"the client certificate ({_CERTIFICATE}) has no certificate in PEM",
+    "Error(Transport, InvalidCertificate": f"the client certificate ({_CERTIFICATE}) is none",
+    "PrivateKeyParseError": f"the client's key ({_KEY}) has no private key in PEM",
+    "InconsistentKeys": f"the client certificate ({_CERTIFICATE}) and its key ({_KEY}) do not belong together",
+    "Must have both client cert": f"a client certificate ({_CERTIFICATE}) and its key ({_KEY}) are needed both",
+}
+_REASONS: Final = {
+    "Connection refused": "connection refused",
+    "Timeout expired": "it did not answer in time",
+    "failed to lookup address": "unknown host name",
+    "UnknownIssuer": "its certificate is not trusted",
+    "InvalidCertificate(BadSignature": "its certificate is not trusted",  # of another issuer with that name
+    "NotValidForName": "its certificate is for another name; TEMPORAL_TLS_SERVER_NAME says which one it has",
+    "InvalidCertificate(Expired": "its certificate has expired",
+    "InvalidCertificate(NotValidYet": "its certificate is not valid yet",
+    "CertificateRequired": "it asks for a client certificate: TEMPORAL_TLS_CLIENT_CERT_PATH and _KEY_PATH",
+    "InvalidContentType": "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for",
+}
+_INVALID: Final = re.compile(r"InvalidCertificate\((\w+)")
+_ALERT: Final = re.compile(r"(?:fatal alert: |AlertReceived\()(\w+)")
 
 
 async def connect(
@@ -28,7 +54,8 @@ async def connect(
     encrypts payloads; default: what STEERSMAN_CODEC names, else none.
 
     Raises:
-        BadProfile: the configuration file cannot be read, or has no such profile; the address is none.
+        BadProfile: the configuration file cannot be read, or has no such profile; the address is none; the client
+            certificate and its key cannot be used.
         BadCodec: STEERSMAN_CODEC, or its file of keys, cannot be used.
         ServerUnreachable: no server answers within 5 s.
     """
@@ -43,20 +70,27 @@ async def connect(
     try:
         return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
     except (RuntimeError, ValueError) as error:
-        if "invalid target URL" in str(error):
+        text = str(error)
+        if "invalid target URL" in text:
             raise BadProfile(f"address {target!r}: expected HOST:PORT ({error})") from error
+        for known, plain in _WRONG_PAIR.items():
+            if known in text:
+                raise BadProfile(plain) from error
         hint = "; `steer dev` starts a local one, --address or a profile names another"
-        raise ServerUnreachable(f"no Temporal server at {target}: {_reason(error)}{hint}", target) from error
+        raise ServerUnreachable(f"no Temporal server at {target}: {_reason(text)}{hint}", target) from error
 
 
-def _reason(error: Exception) -> str:
-    text = str(error)
-    for known, plain in (
-        ("Connection refused", "connection refused"),
-        ("failed to lookup address", "unknown host name"),
-        ("UnknownIssuer", "its certificate is not trusted"),
-        ("InvalidContentType", "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for"),
-    ):
+def _reason(text: str) -> str:
+    """Why there is no connection, in plain words as far as the error of the SDK's core is known."""
+    for known, plain in _REASONS.items():
         if known in text:
             return plain
+    if alert := _ALERT.search(text):
+        is_about_client = "Certificate" in alert[1] or alert[1] == "UnknownCA"
+        return f"it {'refuses the client certificate' if is_about_client else 'ends the TLS handshake'} ({alert[1]})"
+    if wrong := _INVALID.search(text):
+        return f"its certificate is not accepted ({wrong[1]})"
+    if "tonic::" in text:  # the innermost sentence, or else the name of the error
+        said = re.findall(r'"([^"]+)"', text) or re.findall(r"\(Transport, (.+)\)", text)
+        return f"the connection failed: {said[-1]}" if said else "the connection failed"
     return "it did not answer in time" if "time" in text.lower() and "out" in text.lower() else text

@@ -1,5 +1,7 @@
 """What is wrong with the words of a command line is said at once, of the word, in words of our own."""
 
+import asyncio
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -52,6 +54,73 @@ async def test_a_server_without_tls_is_told_so(steer: Steer) -> None:
     said = await steer("list", TEMPORAL_API_KEY="key")
     assert said.code == 4
     assert "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for" in said.err
+
+
+@pytest.mark.parametrize(
+    ("certificate", "key", "told"),
+    [
+        ("nothing", "one.key", "TLS_CLIENT_CERT_PATH, _DATA, or of the profile) has no certificate in PEM"),
+        ("empty", "one.key", "TLS_CLIENT_CERT_PATH, _DATA, or of the profile) is none"),
+        ("one", "nothing", "TLS_CLIENT_KEY_PATH, _DATA, or of the profile) has no private key in PEM"),
+        ("one", "other.key", "do not belong together"),
+        ("one", "", "are needed both"),
+    ],
+)
+async def test_a_client_certificate_that_cannot_be_used(
+    steer: Steer, tmp_path: Path, certificate: str, key: str, told: str
+) -> None:
+    certificate_of(tmp_path, "one")
+    certificate_of(tmp_path, "other")
+    (tmp_path / "nothing").write_text("nothing\n")
+    (tmp_path / "empty").write_text("-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n")
+    variables = {"TEMPORAL_TLS_CLIENT_CERT_PATH": str(tmp_path / certificate)}
+    if key:
+        variables["TEMPORAL_TLS_CLIENT_KEY_PATH"] = str(tmp_path / key)
+    said = await steer("list", **variables)
+    assert (said.code, said.out) == (2, "")
+    assert told in said.err
+    assert "tonic" not in said.err
+
+
+async def test_why_a_server_with_tls_is_not_reached(steer: Steer, tmp_path: Path) -> None:
+    served = certificate_of(tmp_path, "127.0.0.1")
+    elsewhere = certificate_of(tmp_path, "elsewhere.example")
+    for own, trusted, flags, told in (
+        (served, elsewhere, (), "its certificate is not trusted"),
+        (elsewhere, elsewhere, (), "its certificate is for another name"),
+        (served, served, ("-Verify", "1"), "it asks for a client certificate"),
+    ):
+        server = await asyncio.create_subprocess_exec(
+            *("openssl", "s_server", "-accept", "127.0.0.1:0", "-alpn", "h2", "-cert", own, "-key", f"{own}.key"),
+            *flags,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+        assert server.stdout
+        await server.stdout.readuntil(b"ACCEPT ")
+        address = (await server.stdout.readline()).decode().strip()
+        said = await steer("list", TEMPORAL_ADDRESS=address, TEMPORAL_TLS_SERVER_CA_CERT_PATH=str(trusted))
+        server.kill()
+        await server.wait()
+        assert said.code == 4
+        assert told in said.err
+        assert "tonic" not in said.err
+
+
+def certificate_of(directory: Path, name: str) -> Path:
+    """A self-signed certificate for that name, with its key beside it."""
+    file, kind = directory / name, "IP" if name[0].isdigit() else "DNS"
+    subprocess.run(
+        [
+            *("openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"),
+            *("-keyout", f"{file}.key", "-out", str(file), "-subj", "/CN=steersman", "-days", "1"),
+            *("-addext", f"subjectAltName={kind}:{name}", "-addext", "basicConstraints=critical,CA:FALSE"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    return file
 
 
 @pytest.mark.linux
