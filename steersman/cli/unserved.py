@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from steersman.reports import StopResult
 
 UNTAKEN_S = 4.0
-"""A worker takes a stop in milliseconds: after so many seconds it is looked whether one has."""
+"""A worker takes a run or a stop in milliseconds: after so many seconds it is looked whether one has."""
 
 
 async def tell_of_unserved(steersman: "Steersman", host: str | None, consequence: str) -> None:
@@ -22,10 +22,8 @@ async def tell_of_unserved(steersman: "Steersman", host: str | None, consequence
 
     Raises ServerUnreachable, ServerRefused.
     """
-    from steersman._client.host_workers import is_served
-
-    if host and not await is_served(steersman.temporal, host):
-        remark(f"no worker of host {host} answers: {consequence}", style="yellow")
+    if told := await _unserved(steersman, host, consequence):
+        remark(told, style="yellow")
 
 
 async def tell_of_unserved_loop(steersman: "Steersman", loop: str, state: "LoopState | None" = None) -> None:
@@ -50,25 +48,41 @@ async def tell_of_unserved_start(steersman: "Steersman", run: Any, what: str, st
 
     host = named_host(run)
     with suppress(SteersmanError):
-        await tell_of_unserved(
-            steersman, host, f"the {what} waits for one, and fails after 10 minutes. Take it back: {stop}"
-        )
+        await tell_of_unserved(steersman, host, _untaken_start(what, stop))
 
 
 async def tell_of_unserved_run(steersman: "Steersman", run: str, state: "RunState") -> None:
     """The same of an open run's host, which leads it, or which its request names. Nothing where nobody can be asked."""
+    if told := await unserved_run(steersman, run, state):
+        remark(told, style="yellow")
+
+
+async def unserved_run(steersman: "Steersman", run: str, state: "RunState") -> str | None:
+    """What `tell_of_unserved_run` says."""
     from steersman._client.run_calls import RunCalls
     from steersman.errors import SteersmanError
 
     if state.closed_as is not None:
-        return
+        return None
+    host, consequence = state.host, "the run waits for one; an agent at work is stopped when its lease is over"
     with suppress(SteersmanError):
-        if state.host is None:
-            request = await RunCalls(steersman.temporal).request(run)
-            await tell_of_unserved_start(steersman, request, "run", f"steer stop {run}")
-        else:
-            why = "the run waits for one; an agent at work is stopped when its lease is over"
-            await tell_of_unserved(steersman, state.host, why)
+        if host is None:
+            host = named_host(await RunCalls(steersman.temporal).request(run))
+            consequence = _untaken_start("run", f"steer stop {run}")
+        return await _unserved(steersman, host, consequence)
+    return None
+
+
+async def _unserved(steersman: "Steersman", host: str | None, consequence: str) -> str | None:
+    from steersman._client.host_workers import is_served
+
+    if not host or await is_served(steersman.temporal, host):
+        return None
+    return f"no worker of host {host} answers: {consequence}"
+
+
+def _untaken_start(what: str, stop: str) -> str:
+    return f"the {what} waits for one, and fails after 10 minutes. Take it back: {stop}"
 
 
 @asynccontextmanager

@@ -73,6 +73,26 @@ async def test_show_says_that_the_host_that_a_run_names_has_none(
     await steersman.temporal.get_workflow_handle(run).terminate()
 
 
+@pytest.mark.usefixtures("fake_host")
+async def test_attach_says_that_the_host_that_a_run_names_has_none(
+    steer: Steer, steersman: Steersman, workspace: str
+) -> None:
+    run = await steersman.start({"agent": "claude", "prompt": "go", "workspace": {"path": workspace, "host": AWAY}})
+    told = f"no worker of host {AWAY} answers: the run waits for one, and fails after 10 minutes. Take it back: steer"
+    terminal = await steer.at_terminal("attach", run)
+    await terminal.until("no worker of host")
+    terminal.type("\x04")
+    assert await terminal.ended() == 130
+    assert told in " ".join(terminal.text.split())
+    process = await steer.start("attach", run)
+    assert process.stderr
+    async with asyncio.timeout(60):
+        assert (await process.stderr.readline()).decode() == f"{told} stop {run}\n"
+    process.send_signal(signal.SIGINT)
+    assert (await ended(process)).code == 130
+    await steersman.temporal.get_workflow_handle(run).terminate()
+
+
 async def test_stop_says_that_it_waits_and_until_when(
     steer: Steer, fake_host: FakeHost, steersman: Steersman, workspace: str
 ) -> None:

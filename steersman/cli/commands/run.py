@@ -252,7 +252,7 @@ def attach(
 
             begun = _from_first(first, pages)
             return await follow(
-                steersman, found, after=begin, as_json=as_json, verbose=verbose, notify=notify, begun=begun
+                steersman, found, after=begin, as_json=as_json, verbose=verbose, notify=notify, begun=begun, first=first
             )
 
     run_with_client(ctx, work)

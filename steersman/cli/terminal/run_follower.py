@@ -10,7 +10,7 @@ import sys
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager, suppress
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TextIO, cast
+from typing import TYPE_CHECKING, Any, TextIO, cast
 
 from rich.console import Console
 from rich.text import Text
@@ -30,6 +30,7 @@ from steersman.cli.terminal.notices import Notify, notifier
 from steersman.cli.terminal.refusals import Refusals
 from steersman.cli.terminal.renderer import Renderer
 from steersman.cli.terminal.run_status import RunStatus
+from steersman.cli.unserved import UNTAKEN_S, unserved_run
 from steersman.client import Steersman
 from steersman.contracts.agents import cannot
 from steersman.contracts.attachments import Attachment
@@ -88,10 +89,11 @@ async def follow(
     verbose: bool = False,
     notify: Notify = "none",
     begun: AsyncGenerator[Sequence[AgentEvent]] | None = None,
+    first: "asyncio.Future[Any] | None" = None,
 ) -> Exit:
     """Show a run's events until its end or until the person leaves; the exit code. `which` starts or finds the run.
 
-    `begun`: its events, where they were asked for already.
+    `begun`: its events, where they were asked for already; `first`: what is done once the first of them are there.
     `offers`: at the end a person is told how to go on with the session, where that is done from here.
     """
     with ExitStack() as ending:
@@ -106,7 +108,7 @@ async def follow(
         # Signals are handled before the start: no Ctrl-C leaves a run behind whose id was not printed.
         keyboard = ending.enter_context(Keyboard(out, line))
         follower = Follower(steersman, await which(), after, out, keyboard, line, as_json=as_json, verbose=verbose)
-        follower.begun = begun
+        follower.begun, follower.first = begun, first
         if is_interactive() and not as_json:
             follower.call = notifier(notify, sys.stdout)
         return await follower.run(offers=offers)
@@ -140,6 +142,8 @@ class Follower:
         self._approvals = ApprovalPrompts(steersman, run, keyboard, self._view)
         self.begun: AsyncGenerator[Sequence[AgentEvent]] | None = None
         """The run's events, where they were asked for already."""
+        self.first: asyncio.Future[Any] | None = None
+        """Done once the first of these are there."""
         self._state: RunState | None = None
         """The state that was read for the menu, which offers what the agent can do."""
         self._pump = EventPump(self._events(), keyboard, self._read)
@@ -157,6 +161,11 @@ class Follower:
     async def _events(self) -> AsyncGenerator[Sequence[AgentEvent | Note], None]:
         """The run's events. For a person an outage is no end: it is told once, and waited for."""
         after, told = self._after, False
+        if self.first and (unserved := await self._unserved(self.first)):
+            if self._person:
+                yield (Note(unserved, "yellow"),)
+            else:
+                remark(unserved, "yellow")
         while True:
             try:
                 asked, self.begun = self.begun or self._steersman.attach_pages(self._run, after=after), None
@@ -176,6 +185,15 @@ class Follower:
             else:
                 return
             await asyncio.sleep(AGAIN_S)
+
+    async def _unserved(self, first: "asyncio.Future[Any]") -> str | None:
+        """What is told where nothing comes, as the run's host has no worker."""
+        await asyncio.wait([first], timeout=UNTAKEN_S)
+        if first.done():
+            return None
+        with suppress(SteersmanError):
+            return await unserved_run(self._steersman, self._run, await self._steersman.state(self._run))
+        return None
 
     def _read(self, item: AgentEvent | Note) -> None:
         if not isinstance(item, Note):
