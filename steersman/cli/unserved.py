@@ -27,16 +27,22 @@ async def tell_of_unserved(steersman: "Steersman", host: str | None, consequence
 
 
 async def tell_of_unserved_loop(steersman: "Steersman", loop: str, state: "LoopState | None" = None) -> None:
-    """The same of an open loop's host. `state`: the loop's, where it is known. Nothing where the loop, or the server,
-    cannot be asked.
+    """The same of an open loop's host, which has it, or which its request names. `state`: the loop's, where it is
+    known. Nothing where the loop, or the server, cannot be asked.
     """
+    from steersman._client.loop_calls import LoopCalls
     from steersman.contracts.loop_state import CLOSED
     from steersman.errors import SteersmanError
 
     why = "the loop waits for one, with what it is told; an agent at work is stopped when its lease is over. "
     with suppress(SteersmanError):
         state = state or await steersman.loops.state(loop)
-        if state.status not in CLOSED:
+        if state.status in CLOSED:
+            return
+        if state.host is None:
+            request = await LoopCalls(steersman.temporal).request(loop)
+            await tell_of_unserved_start(steersman, request.get("run"), "loop", f"steer loop stop {loop}")
+        else:
             await tell_of_unserved(steersman, state.host, f"{why}`steer loop stop {loop}` ends the loop")
 
 

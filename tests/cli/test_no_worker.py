@@ -143,6 +143,12 @@ async def test_a_loop_whose_host_has_none_says_so_whatever_it_is_told(
     assert (shown.code, " ".join(shown.err.split())) == (0, told)
     answer = await steer("loop", "feedback", loop, "more")
     assert (answer.code, " ".join(answer.err.split())) == (0, told)
+    attached = await steer.start("loop", "attach", loop)
+    assert attached.stderr
+    async with asyncio.timeout(60):
+        assert (await attached.stderr.readline()).decode() == f"{told}\n"
+    attached.send_signal(signal.SIGINT)
+    assert (await ended(attached)).code == 130
     unanswered = await steer("loop", "rollback", loop, "1", "--yes")
     assert unanswered.code == Exit.UNREACHABLE
     assert f"no worker of host {AWAY} answers: the loop goes on, with what it was told" in unanswered.err
@@ -150,6 +156,18 @@ async def test_a_loop_whose_host_has_none_says_so_whatever_it_is_told(
     await loop_host.end_loop(loop)
     await steersman.loops.result(loop)
     assert (await steer("loop", "status", loop)).err == ""
+
+
+async def test_a_loop_says_that_the_host_that_it_names_has_none(
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, workspace: str
+) -> None:
+    run = {"agent": "claude", "workspace": {"path": workspace, "host": AWAY}}
+    loop = await steersman.loops.start({"run": run, "plan": "p", "done": {"verify": {"command": "true"}}})
+    await loop_host.set_state(loop, host=None)
+    told = f"no worker of host {AWAY} answers: the loop waits for one, and fails after 10 minutes"
+    shown = await steer("loop", "status", loop)
+    assert (shown.code, shown.err) == (0, f"{told}. Take it back: steer loop stop {loop}\n")
+    await loop_host.end_loop(loop)
 
 
 @pytest.mark.parametrize("command", [("loop", "stop"), ("stop",)], ids=" ".join)

@@ -1,6 +1,7 @@
 """`steer loop start` and `attach`: start a loop, follow a loop."""
 
 import json
+from contextlib import suppress
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
@@ -14,7 +15,7 @@ from steersman.cli.loop.options import Mode, Phase
 from steersman.cli.options import AGENT_PANEL, LIMITS_PANEL
 from steersman.cli.output import console, remark, write_line
 from steersman.cli.targets import choose_host, resolve_loop
-from steersman.cli.unserved import tell_of_unserved_start
+from steersman.cli.unserved import UNTAKEN_S, tell_of_unserved_loop, tell_of_unserved_start
 
 if TYPE_CHECKING:
     from steersman.client import Steersman
@@ -229,9 +230,18 @@ def attach(
     """Follow a loop from the iteration at work on, and talk to it by single keys: ? shows them."""
 
     async def work(steersman: "Steersman") -> Exit:
+        import asyncio
+
         from steersman.cli.loop.follower import follow
 
-        return await follow(steersman, lambda: resolve_loop(steersman, loop), as_json=as_json)
+        async def found() -> str:
+            loop_id = await resolve_loop(steersman, loop)
+            with suppress(TimeoutError):  # without any worker; the follower tells of that
+                async with asyncio.timeout(UNTAKEN_S):
+                    await tell_of_unserved_loop(steersman, loop_id)
+            return loop_id
+
+        return await follow(steersman, found, as_json=as_json)
 
     run_with_client(ctx, work)
 
