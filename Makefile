@@ -35,12 +35,23 @@ help:
 	@echo 'make agents    agents that the tests drive, from npm and the package index, into $(VENV)'
 	@echo 'make lock      the lock files from pyproject.toml'
 
+# One make at a time fills the environment: the lock is the recipe's shell's, and goes with it, however that ends.
+ALONE = exec 9<>Makefile; \
+	"$$python" -c 'from fcntl import *; flock(9, LOCK_EX | LOCK_NB)' 2>/dev/null || { \
+	  echo 'waiting for another make, which fills $(VENV)'; "$$python" -c 'from fcntl import *; flock(9, LOCK_EX)'; \
+	}
+
 # The stamps hold checksums of what the environment was made from: a checkout that touches files costs nothing, and a
 # changed lock gets a fresh environment, so that nothing lives on that the lock no longer names.
 setup:
 	@set -eu; \
-	want="$$(cat $(LOCK) | cksum) $$(pwd)"; \
-	if ! $(PY) -c '' 2>/dev/null || [ "$$(cat $(VENV)/lock.stamp 2>/dev/null)" != "$$want" ]; then \
+	want="$$(cat $(LOCK) | cksum) $$(pwd)"; project="$$(cat pyproject.toml | cksum)"; \
+	has() { [ "$$(cat "$(VENV)/$$1.stamp" 2>/dev/null)" = "$$2" ]; }; \
+	is_made() { $(PY) -c '' 2>/dev/null && has lock "$$want"; }; \
+	if is_made; then \
+	  if has project "$$project"; then exit; fi; \
+	  python=$(PY); \
+	else \
 	  for python in $(PYTHON) python3 python3.13 python3.12 python3.11 python3.14; do \
 	    if "$$python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then break; fi; \
 	    if [ "$$python" = "$(PYTHON)" ]; then echo "make: PYTHON=$(PYTHON) is not a Python >= 3.11" >&2; exit 1; fi; \
@@ -52,15 +63,17 @@ setup:
 	  if ! "$$python" -c 'import ensurepip, venv' 2>/dev/null; then \
 	    echo "make: $$python lacks venv; on Debian and Ubuntu: apt install python3-venv" >&2; exit 1; \
 	  fi; \
+	fi; \
+	$(ALONE); \
+	if ! is_made; then \
 	  echo "making $(VENV) with $$("$$python" --version)"; \
 	  "$$python" -m venv --clear $(VENV); \
 	  $(PY) -m pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK); \
 	  echo "$$want" > $(VENV)/lock.stamp; \
 	fi; \
-	want="$$(cat pyproject.toml | cksum)"; \
-	if [ "$$(cat $(VENV)/project.stamp 2>/dev/null)" != "$$want" ]; then \
+	if ! has project "$$project"; then \
 	  $(PY) -m pip install --quiet --disable-pip-version-check --no-build-isolation --no-deps --editable .; \
-	  echo "$$want" > $(VENV)/project.stamp; \
+	  echo "$$project" > $(VENV)/project.stamp; \
 	fi
 
 # Optional parts are left out: they are other builds of programs that come with the Python packages, and keyrings.
@@ -68,6 +81,7 @@ agents: setup
 	@set -eu; \
 	if ! command -v npm >/dev/null; then echo 'make: no npm on PATH; on Debian and Ubuntu: apt install npm' >&2; exit 1; fi; \
 	want="$$(cat tests/programs/package-lock.json tests/programs/requirements.txt tests/programs/hermes.lock $(LOCK) | cksum)"; \
+	python=$(PY); $(ALONE); \
 	if [ "$$(cat $(VENV)/agents/lock.stamp 2>/dev/null)" != "$$want" ]; then \
 	  mkdir -p $(VENV)/agents; cp tests/programs/package.json tests/programs/package-lock.json $(VENV)/agents; \
 	  (cd $(VENV)/agents && npm ci --silent --ignore-scripts --omit=optional --no-audit --no-fund); \

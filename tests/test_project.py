@@ -4,7 +4,10 @@ No behaviour of Steersman is tested here.
 """
 
 import ast
+import asyncio
+import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -124,3 +127,42 @@ def test_what_steersman_imports_is_what_it_asks_for() -> None:
     # protobuf is temporalio's; acp is the module of agent-client-protocol.
     assert others - asked == {"google", "acp"}
     assert "agent-client-protocol" in asked
+
+
+PYTHON = """#!/bin/sh
+case "$1 $2" in
+"-m venv")
+    mkdir -p .venv/bin; cp "$0" .venv/bin/python; echo venv >> made; read -r word < go ;;
+"-m pip")
+    echo pip >> made ;;
+*)
+    exec {python} "$@" ;;
+esac
+"""
+"""Makes an environment of itself, once somebody writes into the pipe `go`."""
+
+
+async def test_two_makes_at_once_fill_the_environment_once(tmp_path: Path) -> None:
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, tmp_path)
+    python = tmp_path / "python"
+    python.write_text(PYTHON.format(python=sys.executable))
+    python.chmod(0o755)
+    os.mkfifo(tmp_path / "go")
+
+    async def make() -> asyncio.subprocess.Process:
+        started = await asyncio.create_subprocess_exec(
+            *("make", "setup", f"PYTHON={python}"), cwd=tmp_path, stdout=asyncio.subprocess.PIPE
+        )
+        assert started.stdout
+        said.append((await started.stdout.readline()).decode())
+        return started
+
+    said: list[str] = []
+    makes = [await make(), await make()]
+    with (tmp_path / "go").open("r+b", buffering=0) as pipe:
+        pipe.write(b"go\ngo\n")
+        ends = [await each.wait() for each in makes]
+    assert ends == [0, 0]
+    assert said[1] == "waiting for another make, which fills .venv\n"
+    assert (tmp_path / "made").read_text().split() == ["venv", "pip", "pip"]
