@@ -119,7 +119,7 @@ async def test_the_status_line_stands_below_and_leaves_nothing_behind(stage: Sta
     run = await stage.machine.begin_run(stage.loop, 1, items={"count": {"open": 2, "closed": 1}})
     terminal = await stage.attach()
     await terminal.until("iteration 1/100")
-    await terminal.until("items 2 of 3 left · at work · ? keys")
+    await terminal.until("at work · items 2 of 3 left · ? keys")
     stage.machine.show(run, init(), said("half a sen", delta=True, message_id="m"))
     await terminal.until("half a sen")
     await terminal.until("? keys")

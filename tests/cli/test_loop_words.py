@@ -173,7 +173,7 @@ def test_the_status_line_counts_on_while_the_loop_works() -> None:
     totals = {"cost_usd": 0.5, "active_s": 61.0}
     looked = state(totals=totals, limits={"iterations": 9, "cost_usd": 2}, run="l-3")
     later = NOW + timedelta(seconds=5)
-    line = "iteration 3/9 · $0.5000 of $2 · 1 min 06 s · items 3 of 5 left · at work · ? keys"
+    line = "iteration 3/9 · at work · items 3 of 5 left · $0.5000 of $2 · 1 min 06 s · ? keys"
     assert formatting.status_line(looked, NOW, later) == line
     held = looked.model_copy(update={"status": "paused"})
     assert "1 min 01 s" in formatting.status_line(held, NOW, later)

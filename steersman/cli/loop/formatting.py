@@ -34,10 +34,10 @@ def status_line(state: LoopState, read_at: datetime, now: datetime) -> str:
     active = totals.active_s + ((now - read_at).total_seconds() if state.status in ACTIVE else 0)
     parts = [
         f"iteration {state.iteration}/{limits.iterations}",
+        next_step(state, now),  # before what a narrow terminal cuts off
+        items_left(state.items),
         money(totals.cost_usd, limits.cost_usd),
         duration(active) if active >= 1 else None,
-        items_left(state.items),
-        next_step(state, now),
         "? keys",
     ]
     return flat(" · ".join(filter(None, parts)))
