@@ -150,6 +150,7 @@ async def test_what_takes_something_back_asks_first(
     assert await loop_host.calls(loop) == []
     assert "checkpoint 9" in (await steer("loop", "rollback", loop, "1", "--yes")).out
     assert (await steer("loop", "restart", loop, "--yes", "--json")).json["rescue"] == 9
+    await loop_host.set_state(loop, iteration=2)
     assert (await steer("loop", "restart", loop, "--from-iteration", "2", "--keep-files", "-y")).code == 0
     deleted = await steer("loop", "checkpoints", loop, "delete", "1", "--yes", "--json")
     assert deleted.json["deleted"] == [0]
@@ -160,6 +161,18 @@ async def test_what_takes_something_back_asks_first(
         ("checkpoints", {"numbers": [1]}),
     ]
     assert (await steer("loop", "checkpoints", loop, "delete", "77", "--yes")).code == 3
+
+
+async def test_what_cannot_be_is_refused_before_a_question(
+    steer: Steer, loop_host: FakeLoopHost, steersman: Steersman, place: str
+) -> None:
+    loop = await begin(steersman, place)
+    await loop_host.set_state(loop, iteration=2)
+    restarted = await steer("loop", "restart", loop, "--from-iteration", "3")
+    assert (restarted.code, restarted.err) == (5, "error: iteration 3 has not begun: the loop is at iteration 2\n")
+    revised = await steer("loop", "revise", loop, "--phase", "02", "--prompt", "go on")
+    assert (revised.code, "--phase goes with --plan" in revised.err) == (2, True)
+    assert await loop_host.calls(loop) == []
 
 
 @pytest.mark.exhaustive

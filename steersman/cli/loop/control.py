@@ -129,7 +129,7 @@ def limits(
     failures: Annotated[int | None, typer.Option(help="Failed iterations in a row.")] = None,
     as_json: AsJson = False,
 ) -> None:
-    """Change limits; 0 takes one away. An iteration at work keeps those that it began with."""
+    """Change limits; 0 takes one away, but for --iterations. An iteration at work keeps those that it began with."""
     said = loop_request.limits(
         counts={"iterations": iterations, "tokens": tokens, "no_progress": no_progress, "failures": failures},
         cost_usd=cost,

@@ -38,6 +38,8 @@ def revise(
 ) -> None:
     """Give the loop a new version of its plan; with nothing given, edit the one that it has."""
     template = request.optional_text(prompt)
+    if phase is not None and plan is None:
+        raise typer.BadParameter("--phase goes with --plan")
     if plan is None and template is None and not is_interactive():
         raise typer.BadParameter("give --plan or --prompt: there is nobody who could edit the plan")
 
@@ -99,9 +101,12 @@ def restart(
 
     async def work(steersman: "Steersman") -> Exit | None:
         from steersman.cli.terminal.confirmation import confirm
+        from steersman.errors import ServerRefused
 
         target = await resolve_loop(steersman, loop, among_open=True)
-        await _open(steersman, target)
+        state = await _open(steersman, target)
+        if iteration is not None and iteration > state.iteration:
+            raise ServerRefused(f"iteration {iteration} has not begun: the loop is at iteration {state.iteration}")
         where = f"the beginning of iteration {iteration}" if iteration else "the very beginning"
         files = "its files stay as they are" if keep_files else "its files are taken back, too"
         if not await confirm(f"loop {target} starts over from {where}; {files}", "restart", yes=yes):
