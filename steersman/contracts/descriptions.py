@@ -32,7 +32,10 @@ OF_LOOP: Final[Mapping[str, str]] = {
     ),
     names.FEEDBACK: 'Tell the next iteration something. {"text": "Mind the docs."}',
     names.REMOVE_FEEDBACK: 'Take back what no iteration was told yet. {"id": "ID"}',
-    names.REVISE: 'Give a new plan ("plan") or a new prompt, from the next iteration on. {"prompt": "Do {{item}}"}',
+    names.REVISE: (
+        'Give a new plan or a new template of the prompt, from the next iteration on. {"plan": {"path": "PLAN.md"}}; '
+        '{"plan": "text"}; {"prompt": "Work on {plan}. Open: {open_items}"}'
+    ),
     names.RESTART: 'Start over: {}, or {"from": "iteration", "number": 3}. "files": false leaves the files.',
     names.SKIP_WAIT: "Begin the next iteration now, though its time has not come. It takes {}.",
     names.SET_LIMITS: 'Change limits: {"cost_usd": 50, "iterations": 20}; 0 removes one, iterations excepted.',

@@ -8,6 +8,7 @@ from temporalio import workflow
 
 from steersman.contracts import names
 from steersman.contracts.descriptions import OF_LOOP, OF_RUN
+from steersman.contracts.loop import PLACEHOLDERS
 from steersman.contracts.loop_messages import CheckpointQuery
 from steersman.contracts.messages import Decision, Message, parse_message
 from steersman.contracts.model import StrictModel
@@ -37,6 +38,13 @@ def test_the_json_that_it_names_is_taken(name: str, text: str) -> None:
         # Of the name `checkpoints` there is a query, too.
         is_query = name == names.CHECKPOINTS and "after" in example
         parse_message(CheckpointQuery if is_query else MODELS[name], example)
+
+
+def test_the_template_that_it_names_is_filled_in() -> None:
+    (template,) = [each["prompt"] for each in examples(OF_LOOP[names.REVISE]) if "prompt" in each]
+    for placeholder in PLACEHOLDERS:
+        template = template.replace(f"{{{placeholder}}}", "")
+    assert "{" not in template
 
 
 def examples(text: str) -> list[dict[str, Any]]:
