@@ -79,6 +79,13 @@ def test_a_stop_that_nobody_could_verify_says_no_more_than_that() -> None:
     assert "**Stopped**: unverified while running" in details(state).split("- ")
 
 
+def test_one_is_no_plural() -> None:
+    stopped = StopReport(outcome="stopped", phase="running", how="exited", processes=1, took_ms=7)
+    shown = details(RunState(turns=1, stop_report=stopped))
+    assert "1 turn\n" in shown
+    assert "exited, 1 process, 7 ms" in shown
+
+
 def test_text_of_an_agent_cannot_add_lines() -> None:
     state = RunState(
         error="first\n- **Phase**: closed",

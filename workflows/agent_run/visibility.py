@@ -114,7 +114,7 @@ def details(state: RunState) -> str:
         ("Process", _process(state.handle) if state.handle else None),
         ("Session", state.session_id),
         ("Attempt", str(state.attempt) if state.attempt else None),
-        ("Cost", f"${state.cost_usd:.4f}, {_turns(state.turns)}" if state.turns else None),
+        ("Cost", f"${state.cost_usd:.4f}, {_counted(state.turns, 'turn', 'turns')}" if state.turns else None),
         ("Tokens", f"{state.usage.input_tokens} in, {state.usage.output_tokens} out" if state.turns else None),
         ("Last", one_line(state.last_event.shown) if state.last_event else None),
         ("Waiting for", "a message, as its turn was interrupted" if state.awaits_message else None),
@@ -130,15 +130,19 @@ def _process(handle: Handle) -> str:
     return f"pid {handle.pid}" if handle.place is None else f"pid {handle.pid} on {one_line(handle.place)}"
 
 
-def _turns(count: int) -> str:
-    return "1 turn" if count == 1 else f"{count} turns"
+def _counted(count: int, one: str, more: str) -> str:
+    return f"{count} {one if count == 1 else more}"
 
 
 def _stop(state: RunState) -> str | None:
     report = state.stop_report
     if report is None:
         return None
-    how = f", {report.how}, {report.processes} processes, {report.took_ms} ms" if report.how else ""
+    how = (
+        f", {report.how}, {_counted(report.processes, 'process', 'processes')}, {report.took_ms} ms"
+        if report.how
+        else ""
+    )
     why = f": {report.reason}" if report.reason else ""
     return f"{report.outcome} while {report.phase}{how}{why}"
 
