@@ -260,7 +260,7 @@ class HostActivities:
         it here, or by what its loop's workflow says: who may not write there must not have files of any other commit
         put there, or see them.
 
-        Raises RunError, OSError, RPCError.
+        Raises RunError, ApplicationError where they are none of its, OSError, RPCError.
         """
         directory = await asyncio.to_thread(self._store.readable, asked.key)
         workspace = await asyncio.to_thread(self._context.kept_directory, asked.workspace, "workspace.path")
@@ -272,7 +272,8 @@ class HostActivities:
             merged = await asyncio.to_thread(self._context.carry.changes, directory)
             is_kept = await asyncio.to_thread(_is_of_run, directory, asked, workspace, merged)
         if not is_kept:
-            raise InvalidRequest("what this run changed is not kept on this host any more")
+            gone = "what this run changed is not kept on this host any more"
+            raise ApplicationError(gone, type=ActivityErrorType.STATE_GONE, non_retryable=True)
         return workspace, covered or workspace
 
     async def _is_step(self, asked: RunDiffInput | UndoInput, step: LoopStep, workspace: Path) -> bool:

@@ -17,8 +17,9 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from temporalio.client import Client
+from temporalio.client import ActivityFailureError, Client
 from temporalio.converter import PayloadCodec
+from temporalio.exceptions import ApplicationError
 
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
@@ -36,7 +37,7 @@ from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
 from steersman.contracts.attachments import Attachment
-from steersman.contracts.errors import InvalidRequest
+from steersman.contracts.errors import ActivityErrorType, InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import AgentName, RunRequest
@@ -268,8 +269,9 @@ class Steersman:
         `.patch` has at most 500,000 bytes; `.truncated` says whether it was cut. Ignored files are left out.
 
         Raises:
-            NothingKept: the workspace is in no git repository, the run could only read or has not begun, or it is a
-                loop's that has no checkpoint of its own (a verification) or whose checkpoints were deleted.
+            NothingKept: the workspace is in no git repository, the run could only read or has not begun, what was kept
+                was pruned, or it is a loop's that has no checkpoint of its own (a verification) or whose checkpoints
+                were deleted.
             RunNotFound, NoWorker, HostUnreachable, ServerUnreachable.
             ServerRefused: git cannot say.
         """
@@ -406,7 +408,9 @@ class Steersman:
         try:
             return await call_host(self._client, state.host or "", activity, argument, result, takes_s=GIT_S)
         except ServerRefused as error:
-            raise ServerRefused(f"run {run_id}: {error}") from error
+            failed = error.__cause__.cause if isinstance(error.__cause__, ActivityFailureError) else None
+            is_gone = isinstance(failed, ApplicationError) and failed.type == ActivityErrorType.STATE_GONE
+            raise (NothingKept if is_gone else ServerRefused)(f"run {run_id}: {error}") from error
 
     # Messages, decisions and the stop.
 

@@ -262,6 +262,8 @@ async def test_prune_takes_its_checkpoints_along(site: Site) -> None:
 
     await until(pruned)
     assert git(path, "for-each-ref", "refs/steersman") == ""
+    with pytest.raises(NothingKept, match="is not kept on this host any more"):
+        await steersman.diff("run-pruned")
 
 
 async def test_an_agent_that_may_only_read_costs_no_checkpoint(

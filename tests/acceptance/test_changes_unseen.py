@@ -141,7 +141,7 @@ async def test_a_baseline_that_the_agent_has_written_itself_counts_for_nothing(
     assert changes
     assert changes.before == told["commit"]
     assert changes.files == 5
-    with pytest.raises(ServerRefused, match="not kept on this host"):
+    with pytest.raises(NothingKept, match="not kept on this host"):
         await steersman.undo(run)
     assert not (repository / "secret").exists()
 
