@@ -31,11 +31,23 @@ class LazyCommand:
         if isinstance(found, typer.Typer):
             group = typer.main.get_group(found)
             group.name, group.rich_help_panel = name, self.panel
+            if not isinstance(group, LazyGroup):  # whose commands are named when they are loaded
+                for each in group.commands.values():
+                    _name_arguments(each)
             return group
         # The application of one command is that command.
         alone = typer.Typer(add_completion=False)
         alone.command(name, cls=self.cls, rich_help_panel=self.panel, context_settings=dict(self.settings))(found)
-        return typer.main.get_command(alone)
+        command = typer.main.get_command(alone)
+        _name_arguments(command)
+        return command
+
+
+def _name_arguments(command: Any) -> None:
+    """Show arguments in capitals, as the documentation does; Typer shows them by the names of Python's parameters."""
+    for each in command.params:
+        if each.param_type_name == "argument" and each.metavar is None:
+            each.metavar = each.name.upper()
 
 
 class LazyCommands(MutableMapping[str, Any]):

@@ -50,6 +50,20 @@ async def test_a_wrong_word_is_named(steer: Steer, words: tuple[str, ...], told:
         assert pydantics not in said.err
 
 
+@pytest.mark.parametrize(
+    ("words", "usage"),
+    [
+        (("run",), "[AGENT] [PROMPT] [-- COMMAND ...]"),
+        (("loop", "checkpoints"), "{LOOP} [ACTION] [N]..."),
+        (("codec", "new-key"), "[FILE]"),
+        (("replay",), "[RUN|FILE]"),
+    ],
+)
+async def test_help_names_arguments_as_the_documentation_does(steer: Steer, words: tuple[str, ...], usage: str) -> None:
+    shown = (await steer(*words, "-h", COLUMNS="400")).out.splitlines()
+    assert f"Usage: steer {' '.join(words)} [OPTIONS] {usage}" in [line.strip() for line in shown]
+
+
 async def test_a_server_without_tls_is_told_so(steer: Steer) -> None:
     said = await steer("list", TEMPORAL_API_KEY="key")
     assert said.code == 4

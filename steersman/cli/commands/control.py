@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from steersman.contracts.messages import MessageReceipt
     from steersman.reports import StopResult
 
-ApprovalId = Annotated[str | None, typer.Argument(metavar="[ID]", help="Needed if more than one waits.")]
+ApprovalId = Annotated[str | None, typer.Argument(metavar="ID", help="Needed if more than one waits.")]
 Remember = Annotated[bool, typer.Option("--remember", help="And this tool for the rest of the run.")]
 MessageId = Annotated[str | None, typer.Option("--id", help="The same id twice is one message.")]
 

@@ -35,7 +35,7 @@ def replay(
     source: Annotated[
         str | None,
         typer.Argument(
-            metavar="[RUN|FILE]", help="A run's id, - for the newest, a history, or a file of `steer export`."
+            metavar="RUN|FILE", help="A run's id, - for the newest, a history, or a file of `steer export`."
         ),
     ] = None,
     all_open: Annotated[

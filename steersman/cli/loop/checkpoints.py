@@ -28,7 +28,7 @@ def checkpoints(
     ctx: typer.Context,
     loop: Loop,
     action: Annotated[Action, typer.Argument(help="list; show N; diff A [B], B the files now; delete N ...")] = "list",
-    numbers: Annotated[list[int] | None, typer.Argument(metavar="[N]...", min=0, help="Of checkpoints.")] = None,
+    numbers: Annotated[list[int] | None, typer.Argument(metavar="N", min=0, help="Of checkpoints.")] = None,
     yes: Yes = False,
     as_json: AsJson = False,
 ) -> None:
