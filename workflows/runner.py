@@ -1,4 +1,4 @@
-"""The WorkflowRunner of our workers and of every replay: the SDK's, except for four things.
+"""The WorkflowRunner of our workers and of every replay: the SDK's, except for five things.
 
 It gives up a cached workflow that no replay would reach. A query that waits for a worker while something happens to its
 run brings that worker the history with events behind the last workflow task that was started. The SDK (temporalio
@@ -24,6 +24,9 @@ other side of an update's answer then, and the run be lost with its worker's cac
 
 It answers a query of a workflow whose input could not be decoded with why: the SDK has no workflow then that could be
 asked, and calls that a bug of its own, or fails the workflow task that the query came with. Commands stay as they are.
+
+It makes a failure of what an activity was completed with and is no result of it. The SDK fails the workflow then,
+before any of its code is asked: an agent would be left at work, a cancelled run told as failed.
 """
 
 from typing import Any
@@ -39,6 +42,7 @@ from temporalio.workflow import Info, _Definition
 
 from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN
+from workflows.activity_results import not_readable
 from workflows.waiting import NO_EMPTY_TASKS
 
 _NO_MEMO = "steersman_workflow_task"
@@ -76,6 +80,8 @@ class _ReplaySafeInstance(WorkflowInstance):
         self._fills = self._was_empty = False
         self._undecoded: Failure | None = None
         """Why the workflow has no input."""
+        self._activities: dict[int, str] = {}
+        """The activities that are under way, by the SDK's number: their types."""
 
     def activate(self, act: WorkflowActivation) -> WorkflowActivationCompletion:
         kinds = {job.WhichOneof("variant") for job in act.jobs}
@@ -92,12 +98,31 @@ class _ReplaySafeInstance(WorkflowInstance):
             self._same_time, self._time = time == self._time, time
             # The SDK takes signals and updates in their order, and each of the other kinds by itself.
             act.jobs.sort(key=lambda job: job.HasField("do_update"))
+            self._look_at_results(act)
             completion = self._instance.activate(act)
+            self._note_activities(completion)
             self._fill(act, completion)
             if "initialize_workflow" in kinds:
                 self._undecoded = _undecoded(completion)
             return completion
         return self._instance.activate(act)
+
+    def _look_at_results(self, act: WorkflowActivation) -> None:
+        for job in act.jobs:
+            if not job.HasField("resolve_activity"):
+                continue
+            activity, result = self._activities.pop(job.resolve_activity.seq, ""), job.resolve_activity.result
+            if not result.HasField("completed"):
+                continue
+            failure = not_readable(activity, result.completed.result)
+            if failure is not None:
+                result.failed.failure.CopyFrom(failure)
+
+    def _note_activities(self, completion: WorkflowActivationCompletion) -> None:
+        for command in completion.successful.commands:
+            for scheduled in (command.schedule_activity, command.schedule_local_activity):
+                if scheduled.activity_type:
+                    self._activities[scheduled.seq] = scheduled.activity_type
 
     def _fill(self, act: WorkflowActivation, completion: WorkflowActivationCompletion) -> None:
         """See the module. An activation of the same workflow task as the one before has nothing to add."""

@@ -79,6 +79,8 @@ class ActivityErrorType(StrEnum):
     """The worker lacks the package of an agent that another worker of the host had; `run_agent` is retried."""
     STATE_GONE = "StateGone"
     """What the host had written down of the run is not there any more; not retried."""
+    UNREADABLE_RESULT = "UnreadableResult"
+    """Somebody else than a worker has completed the activity, with a result of another shape; not retried."""
     GIT_FAILED = "GitFailed"
     """git refused, with its message; not retried."""
 

@@ -36,6 +36,7 @@ def test_their_strings_are_fixed() -> None:
         "StateUnwritable",
         "StoreGone",
         "Unreachable",
+        "UnreadableResult",
         "WorkspaceGated",
     }
 
