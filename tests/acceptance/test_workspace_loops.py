@@ -4,15 +4,16 @@ import asyncio
 from typing import Any
 
 import pytest
+from temporalio.common import WorkflowIDConflictPolicy
 
 from steersman.client import Steersman
 from steersman.contracts.errors import InvalidRequest
-from steersman.contracts.names import RUN_WORKFLOW, TASK_QUEUE
+from steersman.contracts.names import LOOP_WORKFLOW, RUN_WORKFLOW, TASK_QUEUE
 from tests.acceptance.loops import ended, process_loop, project, reaches, tick
 from tests.acceptance.site import Site, answered
 from tests.acceptance.test_workspace_holds import at_work, running
 from tests.acceptance.test_workspace_queue import note, order, queued
-from tests.support.processes import until
+from tests.support.processes import marked, until
 
 GATE = "while [ ! -e ignored/gate ]; do sleep 0.05; done; "
 
@@ -128,6 +129,32 @@ async def test_a_terminated_loop_gives_its_workspace_back_once_its_run_is_gone(
             return False
 
     await until(free, 20)
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("same_id", [True, False])
+async def test_a_loop_that_queues_follows_one_that_was_terminated_for_it(
+    shared: Site, steersman: Steersman, mark: str, *, same_id: bool
+) -> None:
+    """As schedules do it with TerminateOther, and starts with "terminate existing"."""
+    workspace = project(shared)
+    begun = workspace / "begun"
+    request = process_loop(shared, "echo $$ >> begun; exec sleep 600", workspace, mark)
+    request["run"]["workspace"]["on_overlap"] = "queue"
+    first = await steersman.loops.start(request)
+    await until(begun.exists)
+    following = first if same_id else f"{first}-next"
+    if not same_id:
+        await steersman.temporal.get_workflow_handle(first).terminate()
+    replace = WorkflowIDConflictPolicy.TERMINATE_EXISTING
+    await steersman.temporal.start_workflow(
+        LOOP_WORKFLOW, request, id=following, task_queue=TASK_QUEUE, id_conflict_policy=replace
+    )
+    await until(lambda: len(begun.read_text().splitlines()) == 2)
+    last = begun.read_text().splitlines()[-1]
+    assert [str(pid) for pid, line in marked(mark).items() if "sleep 600" in line] == [last]
+    await steersman.loops.exit(following)
+    assert (await ended(steersman, following)).status == "exited"
 
 
 @pytest.mark.exhaustive
