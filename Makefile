@@ -36,7 +36,7 @@ help:
 	@echo 'make lock      the lock files from pyproject.toml'
 
 # One make at a time fills the environment: the lock is the recipe's shell's, and goes with it, however that ends.
-ALONE = exec 9<>Makefile; \
+ALONE = exec 9<Makefile; \
 	"$$python" -c 'from fcntl import *; flock(9, LOCK_EX | LOCK_NB)' 2>/dev/null || { \
 	  echo 'waiting for another make, which fills $(VENV)'; "$$python" -c 'from fcntl import *; flock(9, LOCK_EX)'; \
 	}

@@ -100,7 +100,7 @@ class Steersman:
         Raises:
             BadProfile: the configuration file cannot be read, or has no such profile.
             BadCodec: STEERSMAN_CODEC, or the file of its keys, cannot be used.
-            ServerUnreachable: no server answers within 5 s.
+            ServerUnreachable: nothing listens there within 5 s, or answers within 10.
         """
         return cls(await connect(profile, address, namespace, codec))
 

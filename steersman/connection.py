@@ -1,5 +1,6 @@
 """The connection to the Temporal server, by the profiles and environment variables of the Temporal CLI."""
 
+import asyncio
 import os
 import re
 from datetime import timedelta
@@ -14,6 +15,8 @@ from steersman.errors import BadProfile, ServerUnreachable
 
 DEFAULT_ADDRESS: Final = "127.0.0.1:7233"
 CONNECT_TIMEOUT: Final = timedelta(seconds=5)
+ANSWER_S: Final = 10.0
+"""A server that is busy may take this many seconds to say what it is."""
 
 _CERTIFICATE: Final = "TEMPORAL_TLS_CLIENT_CERT_PATH, _DATA, or of the profile"
 _KEY: Final = "TEMPORAL_TLS_CLIENT_KEY_PATH, _DATA, or of the profile"
@@ -35,6 +38,8 @@ _REASONS: Final = {
     "InvalidCertificate(Expired": "its certificate has expired",
     "InvalidCertificate(NotValidYet": "its certificate is not valid yet",
     "CertificateRequired": "it asks for a client certificate: TEMPORAL_TLS_CLIENT_CERT_PATH and _KEY_PATH",
+    # What one says that asks for TLS or a certificate, where its reason is lost on the way.
+    "connection closed": "it closes the connection: it may want TLS, or a client certificate (TEMPORAL_TLS_...)",
     "InvalidContentType": "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for",
 }
 _INVALID: Final = re.compile(r"InvalidCertificate\((\w+)")
@@ -57,7 +62,7 @@ async def connect(
         BadProfile: the configuration file cannot be read, or has no such profile; the address is none; the client
             certificate and its key cannot be used.
         BadCodec: STEERSMAN_CODEC, or its file of keys, cannot be used.
-        ServerUnreachable: no server answers within 5 s.
+        ServerUnreachable: nothing listens there within 5 s, or answers within 10.
     """
     converter = data_converter(codec or codec_of(os.environ))
     try:
@@ -68,9 +73,11 @@ async def connect(
     config["namespace"] = namespace or config.get("namespace") or "default"
     target = config["target_host"]
     try:
-        return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
-    except (RuntimeError, ValueError) as error:
-        text = str(error)
+        # The SDK's own limit is one of the connection alone: by that a port that says nothing had half a minute.
+        async with asyncio.timeout(ANSWER_S):
+            return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
+    except (RuntimeError, ValueError, TimeoutError) as error:
+        text = str(error) or "Timeout expired"
         if "invalid target URL" in text:
             raise BadProfile(f"address {target!r}: expected HOST:PORT ({error})") from error
         for known, plain in _WRONG_PAIR.items():

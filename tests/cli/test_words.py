@@ -1,11 +1,14 @@
 """What is wrong with the words of a command line is said at once, of the word, in words of our own."""
 
 import asyncio
+import socket
 import subprocess
 from pathlib import Path
 
 import pytest
 
+from steersman import connection
+from steersman.errors import ServerUnreachable
 from tests.cli.steer import Steer
 
 pytestmark = pytest.mark.integration
@@ -70,6 +73,20 @@ async def test_a_server_without_tls_is_told_so(steer: Steer) -> None:
     assert "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for" in said.err
 
 
+@pytest.mark.parametrize("tls", ["", "true"])
+async def test_a_port_that_takes_connections_and_says_nothing_is_no_server(
+    monkeypatch: pytest.MonkeyPatch, tls: str
+) -> None:
+    monkeypatch.setattr(connection, "ANSWER_S", 0.5)
+    if tls:
+        monkeypatch.setenv("TEMPORAL_TLS", tls)
+    with (
+        socket.create_server(("127.0.0.1", 0)) as silent,
+        pytest.raises(ServerUnreachable, match="it did not answer in time"),
+    ):
+        await connection.connect(address=f"127.0.0.1:{silent.getsockname()[1]}")
+
+
 @pytest.mark.parametrize(
     ("certificate", "key", "told"),
     [
@@ -102,7 +119,12 @@ async def test_why_a_server_with_tls_is_not_reached(steer: Steer, tmp_path: Path
     for own, trusted, flags, told in (
         (served, elsewhere, (), "its certificate is not trusted"),
         (elsewhere, elsewhere, (), "its certificate is for another name"),
-        (served, served, ("-Verify", "1"), "it asks for a client certificate"),
+        (
+            served,
+            served,
+            ("-Verify", "1"),
+            "for a client certificate",
+        ),  # or it closes the connection, as the client sees it
     ):
         server = await asyncio.create_subprocess_exec(
             *("openssl", "s_server", "-accept", "127.0.0.1:0", "-alpn", "h2", "-cert", own, "-key", f"{own}.key"),
