@@ -123,7 +123,7 @@ async def test_why_a_server_with_tls_is_not_reached(steer: Steer, tmp_path: Path
             served,
             served,
             ("-Verify", "1"),
-            "for a client certificate",
+            "a client certificate",
         ),  # or it closes the connection, as the client sees it
     ):
         server = await asyncio.create_subprocess_exec(
