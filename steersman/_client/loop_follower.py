@@ -165,8 +165,8 @@ class LoopFollower:
 
 
 def _without_clock(state: LoopState) -> LoopState:
-    """The state without the field that changes all the time."""
-    return state.model_copy(update={"totals": state.totals.model_copy(update={"active_s": 0.0})})
+    """The state without what changes all the time."""
+    return state.model_copy(update={"as_of": None, "totals": state.totals.model_copy(update={"active_s": 0.0})})
 
 
 def _runs_of(checkpoints: Iterable[Checkpoint]) -> Iterator[RunBegun]:

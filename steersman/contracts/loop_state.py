@@ -244,5 +244,7 @@ class LoopState(SessionProgress):
     reason: str | None = None
     """Why it exited or was cancelled: what whoever did it said, or the limit that was reached."""
     started_at: datetime | None = None
+    as_of: datetime | None = None
+    """When `totals.active_s` was so: in a loop that works, or waits for its next run, as it was when that began."""
     execution: str | None = None
     """Temporal's first run id of this loop."""

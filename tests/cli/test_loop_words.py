@@ -171,12 +171,13 @@ def test_a_rate_limit_says_until_when() -> None:
 
 def test_the_status_line_counts_on_while_the_loop_works() -> None:
     totals = {"cost_usd": 0.5, "active_s": 61.0}
-    looked = state(totals=totals, limits={"iterations": 9, "cost_usd": 2}, run="l-3")
+    looked = state(totals=totals, limits={"iterations": 9, "cost_usd": 2}, run="l-3", as_of=NOW)
     later = NOW + timedelta(seconds=5)
     line = "iteration 3/9 · at work · items 3 of 5 left · $0.5000 of $2 · 1 min 06 s · ? keys"
-    assert formatting.status_line(looked, NOW, later) == line
+    assert formatting.status_line(looked, later) == line
+    assert "1 min 06 s at work" in str(dict(formatting.status_rows("l", looked, later))["time"])
     held = looked.model_copy(update={"status": "paused"})
-    assert "1 min 01 s" in formatting.status_line(held, NOW, later)
+    assert "1 min 01 s" in formatting.status_line(held, later)
 
 
 def test_what_changed_is_told_once() -> None:

@@ -228,6 +228,7 @@ class LiveState:
             stop_reason=carried.stop_reason,
             reason=self.end_reason,
             started_at=carried.started_at,
+            as_of=workflow.now(),
             execution=loop_key().execution,
         )
 

@@ -1741,6 +1741,7 @@ export interface LoopState {
   stop_reason?: StopReason | null;
   reason?: string | null;
   started_at?: string | null;
+  as_of?: string | null;
   execution?: string | null;
 }
 /**

@@ -6,7 +6,6 @@ Requests are sent in the order in which they were chosen. Nothing is printed her
 import asyncio
 from collections.abc import Coroutine
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Any
 
 from rich.text import Text
@@ -55,7 +54,6 @@ class FollowedLoop:
         self._wake = wake
         self.state: LoopState | None = None
         """The state that was read last."""
-        self.read_at = datetime.now(UTC)
         self.pausing = False
         """The loop was told to pause, and is not held yet."""
         self.resume_reported = False
@@ -63,7 +61,7 @@ class FollowedLoop:
 
     def update(self, state: LoopState) -> None:
         """Take the newest state."""
-        self.state, self.read_at = state, datetime.now(UTC)
+        self.state = state
         if state.status in HELD or state.status in CLOSED:
             self.pausing = False
 

@@ -177,7 +177,7 @@ class Follower:
         state = self._followed.state
         if self._status_bar is None or state is None:
             return
-        line = "" if self._followed.closed else formatting.status_line(state, self._followed.read_at, datetime.now(UTC))
+        line = "" if self._followed.closed else formatting.status_line(state, datetime.now(UTC))
         line = f"pausing · {line}" if self._followed.pausing else line
         at_work = self._view.tool_line() if line else ""
         self._status_bar.say(f"{line} · {at_work}" if at_work else line)

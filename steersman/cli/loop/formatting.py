@@ -28,10 +28,10 @@ SHOWN_ITEMS = 8
 ITEM_MARKS = {"open": "○", "in_progress": "▸", "blocked": "■", "needs_review": "?", "closed": "✓"}
 
 
-def status_line(state: LoopState, read_at: datetime, now: datetime) -> str:
+def status_line(state: LoopState, now: datetime) -> str:
     """One clean line: how far the loop is, what it costs, what comes next."""
     limits, totals = state.limits, state.totals
-    active = totals.active_s + ((now - read_at).total_seconds() if state.status in ACTIVE else 0)
+    active = active_s(state, now)
     parts = [
         f"iteration {state.iteration}/{limits.iterations}",
         next_step(state, now),  # before what a narrow terminal cuts off
@@ -193,7 +193,7 @@ def status_rows(loop: str, state: LoopState, now: datetime) -> Iterator[tuple[st
         yield "feedback", f"{note.id}  {shortened(flat(note.text), 120)}"
     yield "cost", money(totals.cost_usd, limits.cost_usd)
     yield "tokens", f"{totals.tokens}" + (f" of {limits.tokens}" if limits.tokens else "") if totals.tokens else None
-    yield "time", _time(state)
+    yield "time", _time(state, now)
     yield "progress", f"none for {counted(state.no_progress, 'iteration')}" if state.no_progress else None
     yield "failures", f"{state.failures} in a row" if state.failures else None
     yield "error", state.last_error
@@ -241,11 +241,17 @@ def item_counts(count: ItemCount) -> str:
     return ", ".join(f"{number} {name.replace('_', ' ')}" for name, number in found if number)
 
 
-def _time(state: LoopState) -> str | None:
+def active_s(state: LoopState, now: datetime) -> float:
+    """Seconds that the loop has been at work: it counts on while nothing of it changes."""
+    since = (now - state.as_of).total_seconds() if state.as_of and state.status in ACTIVE else 0.0
+    return state.totals.active_s + max(0.0, since)
+
+
+def _time(state: LoopState, now: datetime) -> str | None:
     if state.started_at is None:
         return None
     limit = f" of {duration(state.limits.duration_s)}" if state.limits.duration_s else ""
-    return f"{duration(state.totals.active_s)}{limit} at work, since {clock(state.started_at)}"
+    return f"{duration(active_s(state, now))}{limit} at work, since {clock(state.started_at)}"
 
 
 def _checkpoints(state: LoopState) -> str | None:
