@@ -24,6 +24,8 @@ from steersman.contracts.run import Handle, LastEvent
 PREPARING_S = 2.0
 """A worker that has no process after this many seconds says that it prepares one: what is over sooner nobody would see.
 """
+PARKED_S = 0.3
+"""What an interrupt is for often follows it: a process that waits no longer than this for a message is not said to."""
 MAX_SESSIONS = 20
 """A run locks at most this many sessions of its agent; one that is resumed and never cleared has one."""
 
@@ -38,8 +40,10 @@ class RunMonitor:
         self._part = 0
         self._nearly_spent: set[str] = set()
         """Limits of which most is spent, as the workflow has been told at once."""
+        self._parked_since: float | None = None
+        """On the event loop's clock: since when the process that this worker leads has waited for a person."""
         self._awaits_message = False
-        """The process that this worker leads does, as the workflow is told at once."""
+        """It has for PARKED_S, of which the workflow is told at once."""
         self._told: tuple[int, int, LastEvent | None, bool] | None = None
         """How far the journal was read, what the log had last, and whether a message was awaited, when the workflow was
         told all of it.
@@ -123,7 +127,7 @@ class RunMonitor:
 
     def tick(self) -> None:
         """See AttemptObserver: what the agent did before it fell silent is told too, when its time has come."""
-        awaits = self._has_stopped_short()
+        awaits = self._is_parked_for_long()
         state = (self.attempts, self.attempt.fed if self.attempt else 0, self._totals.last_event, awaits)
         if state == self._told:
             return
@@ -154,7 +158,17 @@ class RunMonitor:
         left = idle_s - attempt.silent_s if attempt and idle_s is not None else math.inf
         return left if left > 0 else math.inf
 
-    def _has_stopped_short(self) -> bool:
+    def _is_parked_for_long(self) -> bool:
+        loop = asyncio.get_running_loop()
+        if not self._is_parked():
+            self._parked_since = None
+            return False
+        if self._parked_since is None:
+            self._parked_since = loop.time()
+            loop.call_later(PARKED_S + 0.01, self.tick)  # a timer may come a moment early
+        return loop.time() - self._parked_since >= PARKED_S
+
+    def _is_parked(self) -> bool:
         """The process at work waits for a person to say how it goes on. What it did before this worker is old news."""
         if self.attempt is None or not self.attempt.is_live:
             return False
