@@ -121,10 +121,11 @@ class HermesConversation:
         return await self._until(lambda: self._is_over(command))
 
     def _is_over(self, command: str) -> bool:
-        """The interrupt has done what it does, or another one has."""
+        """The interrupt has done what it does, or another one has; an end, once nothing of the turn is left."""
         state = self._transcript.state
-        told = command in state.written or not command.startswith(END_PREFIX)
-        return told and not state.turn
+        if command.startswith(END_PREFIX):
+            return command in state.written and not state.turn
+        return state.turn != "open"
 
     @property
     def _begins(self) -> bool:

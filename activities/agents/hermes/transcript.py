@@ -275,6 +275,7 @@ class HermesTranscript:
         if status == "complete":
             found += [*messages.steers_read(self.state, time), *self._ended_well(time, text, payload)]
         elif status == "interrupted":
+            messages.interrupts_end(state, interrupted=True)
             if text and not text.startswith(_OWN_WORDS):
                 found += self._text(time, payload)
         else:
