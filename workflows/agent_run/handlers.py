@@ -223,7 +223,8 @@ class RunHandlers:
             last_event=progress.last_event or state.last_event,
             awaits_message=awaits,
         )
-        self.visibility.update_waiting()
+        if awaits != state.awaits_message:  # else the phase is as the last handler left it, in older histories, too
+            self.visibility.update_waiting()
 
     @workflow.signal(name=names.APPROVAL_ASKED, description=OF_RUN[names.APPROVAL_ASKED])
     def approval_asked(self, *inputs: Any) -> None:

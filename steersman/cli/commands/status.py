@@ -24,7 +24,7 @@ from steersman.cli.options import AsJson, Limit, Run
 from steersman.cli.output import console, emit, print_rows, remark, write_line
 from steersman.cli.targets import filter_judged, resolve_run
 from steersman.cli.unserved import tell_of_unserved_run
-from steersman.cli.waiting import awaited, print_waiting, print_waiting_of_loops
+from steersman.cli.waiting import STYLE, awaited, print_waiting, print_waiting_of_loops
 
 if TYPE_CHECKING:
     from temporalio.client import WorkflowExecutionDescription
@@ -37,7 +37,7 @@ SPELLED = {"canceled": "cancelled"}
 """Temporal's words as Steersman spells them."""
 PHASE_STYLES = {
     "running": "green",
-    "waiting": "magenta",
+    "waiting": STYLE,
     "stopping": "yellow",
     "failed": "red",
     "cancelled": "yellow",
