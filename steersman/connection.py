@@ -38,8 +38,6 @@ _REASONS: Final = {
     "InvalidCertificate(Expired": "its certificate has expired",
     "InvalidCertificate(NotValidYet": "its certificate is not valid yet",
     "CertificateRequired": "it asks for a client certificate: TEMPORAL_TLS_CLIENT_CERT_PATH and _KEY_PATH",
-    # What one says that asks for TLS or a certificate, where its reason is lost on the way.
-    "connection closed": "it closes the connection: it may want TLS, or a client certificate (TEMPORAL_TLS_...)",
     "InvalidContentType": "it speaks no TLS, which TEMPORAL_TLS, TEMPORAL_API_KEY or the profile asks for",
 }
 _INVALID: Final = re.compile(r"InvalidCertificate\((\w+)")
@@ -97,6 +95,8 @@ def _reason(text: str) -> str:
         return f"it {'refuses the client certificate' if is_about_client else 'ends the TLS handshake'} ({alert[1]})"
     if wrong := _INVALID.search(text):
         return f"its certificate is not accepted ({wrong[1]})"
+    if "connection closed" in text:  # its reason is lost on the way
+        return "it closes the connection: it may want TLS, or a client certificate (TEMPORAL_TLS_...)"
     if "tonic::" in text:  # the innermost sentence, or else the name of the error
         said = re.findall(r'"([^"]+)"', text) or re.findall(r"\(Transport, (.+)\)", text)
         return f"the connection failed: {said[-1]}" if said else "the connection failed"

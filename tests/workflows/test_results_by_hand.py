@@ -3,7 +3,7 @@
 import asyncio
 import inspect
 import typing
-from typing import Any
+from typing import NoReturn
 
 import pytest
 from temporalio import activity
@@ -47,8 +47,9 @@ async def complete(workflow: Run, activity: str, result: str) -> None:
     await workflow._client.workflow_service.respond_activity_task_completed_by_id(asked)  # noqa: SLF001
 
 
-async def never(*_: Any) -> Any:
+async def never() -> NoReturn:
     await asyncio.Future()
+    raise AssertionError("unreachable")
 
 
 @pytest.mark.parametrize("result", NO_RESULTS)
@@ -75,8 +76,7 @@ async def test_a_stop_without_a_report_is_unverified_and_the_run_cancelled(fake:
 
     async def stop(stop: StopInput) -> StopReport:
         asked.set()
-        report: StopReport = await never()
-        return report
+        return await never()
 
     fake.play_stop = stop  # type: ignore[method-assign]
     async with fake.at_work():
@@ -114,8 +114,7 @@ async def test_a_loop_closes_as_failed(loop_fake: FakeLoopHost) -> None:
 
     async def survey(wanted: SurveyInput) -> Survey:
         asked.set()
-        result: Survey = await never()
-        return result
+        return await never()
 
     loop_fake.play_survey = survey  # type: ignore[method-assign]
     loop = await loop_fake.start()
