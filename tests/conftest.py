@@ -38,7 +38,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("numprocesses", None) and not hasattr(config, "workerinput"):
         directory = tempfile.TemporaryDirectory(prefix="steersman-tests-", ignore_cleanup_errors=True)
         config.add_cleanup(directory.cleanup)
-        server = DevServer(Path(directory.name), MANY_NAMESPACES).start()
+        server = DevServer(Path(directory.name), MANY_NAMESPACES, is_kept=False).start()
         config.add_cleanup(server.close)
         config.stash[_address] = server.address
 

@@ -37,6 +37,13 @@ SERVER_SETTINGS: Final = (
 )
 """Dynamic configuration, NAME=VALUE each; of a server of one's own: deploy/temporal/dynamicconfig.yaml."""
 
+DATABASE_SETTINGS: Final = (
+    # Kept as safely as by the default, a journal that is made and deleted with each of a run's dozen commits: a commit
+    # is on the disk before it is answered. A workflow of four activities takes a third less time.
+    "journal_mode=wal",
+)
+"""Pragmas of its SQLite database, NAME=VALUE each. A database from before is converted when it is opened."""
+
 
 class DevServerError(Exception):
     """The server cannot be started safely. The message is for the operator."""
@@ -49,6 +56,7 @@ class NoProgramError(DevServerError):
 def server_command(program: str, port: int, database: Path, ui_port: int | None, metrics_port: int) -> list[str]:
     """The server's command line. `ui_port`: None without the Web UI; of `blocked_ports`, like `metrics_port`."""
     command = [program, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
+    command += [word for each in DATABASE_SETTINGS for word in ("--sqlite-pragma", each)]
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     command += ["--metrics-port", str(metrics_port)]
     command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]

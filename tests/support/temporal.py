@@ -30,7 +30,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from steersman._client.search_attributes import AGENT_NAME, indexed_types
-from steersman.cli.devserver import SERVER_SETTINGS
+from steersman.cli.devserver import DATABASE_SETTINGS, SERVER_SETTINGS
 from steersman.contracts.names import SEARCH_ATTRIBUTES
 from steersman.converter import DATA_CONVERTER
 
@@ -84,10 +84,15 @@ def free_port() -> int:
 class DevServer:
     """One dev server. `stop` or `kill`, then `start` again, goes on with the same database at the same address."""
 
-    def __init__(self, directory: Path, settings: tuple[str, ...] = ()) -> None:
-        """`settings`: dynamic configuration of the server beyond that of `steer dev`, NAME=VALUE each."""
+    def __init__(self, directory: Path, settings: tuple[str, ...] = (), *, is_kept: bool = True) -> None:
+        """`settings`: dynamic configuration of the server beyond that of `steer dev`, NAME=VALUE each.
+
+        `is_kept`: whether it has a database on a file, with which it can be started again. One without takes a tenth
+        less processor time.
+        """
         self.port = free_port()
         self.log = directory / "server.log"
+        self._is_kept = is_kept
         memory = _memory_directory()
         self.database = (memory or directory) / "temporal.db"
         self._forget = weakref.finalize(self, shutil.rmtree, memory, ignore_errors=True) if memory else None
@@ -107,8 +112,10 @@ class DevServer:
     def start(self) -> "DevServer":
         """Start, and return once the frontend accepts connections."""
         command = [binary("temporal"), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
-        command += ["--port", str(self.port), "--db-filename", str(self.database)]
-        command += ["--log-level", "error"]
+        command += ["--port", str(self.port), "--log-level", "error"]
+        if self._is_kept:
+            command += ["--db-filename", str(self.database)]
+            command += [part for each in DATABASE_SETTINGS for part in ("--sqlite-pragma", each)]
         command += [part for each in self._settings for part in ("--dynamic-config-value", each)]
         command += [part for item in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", "=".join(item))]
         # Its threads look for work on every core otherwise: a run costs the server a seventh more processor time.
@@ -262,7 +269,7 @@ def dev_server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPath
     if shared:
         yield shared
         return
-    server = DevServer(tmp_path_factory.mktemp("temporal"), MANY_NAMESPACES)
+    server = DevServer(tmp_path_factory.mktemp("temporal"), MANY_NAMESPACES, is_kept=False)
     try:
         yield server.start().address
     finally:
