@@ -93,24 +93,24 @@ class HostActivities:
         if request.workspace.host not in (None, self._host):
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
-            worktree = await asyncio.to_thread(admitted_place, self._context, request)
-            works_in = Path(worktree.directory) if worktree else None
-            workspace, _ = await asyncio.to_thread(self._policy.check_all, request, self._agents, works_in)
-            kind = self._policy.kinds[request.agent]
-            capabilities = await asyncio.to_thread(kind.capabilities, request)
-            if request.session is not None and request.is_carried:
-                environment = await asyncio.to_thread(self._policy.environment, request)
-                await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
-            if request.workspace.on_gate == "reject":
-                await asyncio.to_thread(self._context.carry.check_gates, works_in or workspace)
-            await admit_schema(request)
-            try:
-                store = await asyncio.to_thread(self._store.check)
-            except StoreGone as error:
-                raise AgentFailed(str(error)) from error
-            held_by = await self._holds.take(
-                request, works_in or workspace
-            )  # last: a claim that is refused leaves nothing
+            async with self._holds.calling(request) as calling:
+                worktree = await asyncio.to_thread(admitted_place, self._context, request)
+                works_in = Path(worktree.directory) if worktree else None
+                workspace, _ = await asyncio.to_thread(self._policy.check_all, request, self._agents, works_in)
+                kind = self._policy.kinds[request.agent]
+                capabilities = await asyncio.to_thread(kind.capabilities, request)
+                if request.session is not None and request.is_carried:
+                    environment = await asyncio.to_thread(self._policy.environment, request)
+                    await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
+                if request.workspace.on_gate == "reject":
+                    await asyncio.to_thread(self._context.carry.check_gates, works_in or workspace)
+                await admit_schema(request)
+                try:
+                    store = await asyncio.to_thread(self._store.check)
+                except StoreGone as error:
+                    raise AgentFailed(str(error)) from error
+                # Last: a claim that is refused leaves nothing.
+                held_by = await self._holds.take(request, works_in or workspace, calling)
         return Claim(
             host=self._host,
             caps=self._policy.caps,

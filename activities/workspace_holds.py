@@ -7,7 +7,8 @@ done about a holder must not live here: see hold_activities.
 
 import asyncio
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,7 +20,7 @@ from activities.store import disk
 from activities.store.event_reader import is_ended
 from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
-from activities.temporal.callers import caller, standing_of
+from activities.temporal.callers import Caller, caller, standing_of
 from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
@@ -49,13 +50,30 @@ class WorkspaceHolds:
         self._closed_runs = closed_runs_of(context)
         self._files = context.store.holds
 
-    async def take(self, request: RunRequest, workspace: Path) -> tuple[WorkspaceHolder, ...]:
-        """Take the workspace for the workflow that has called this activity; those in the way where it cannot be taken.
+    @asynccontextmanager
+    async def calling(self, request: RunRequest) -> AsyncIterator[Awaitable[Caller | None]]:
+        """The workflow that has called this activity, None where it would hold nothing by this request. The server is
+        asked while the block does other work.
+        """
+        asking = asyncio.create_task(self._calling(request))
+        try:
+            yield asking
+        finally:
+            asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)
+
+    async def _calling(self, request: RunRequest) -> Caller | None:
+        return None if request.permissions.mode == "read_only" else await caller(self._context.client)
+
+    async def take(
+        self, request: RunRequest, workspace: Path, calling: Awaitable[Caller | None]
+    ) -> tuple[WorkspaceHolder, ...]:
+        """Take the workspace for the workflow that is `calling`; those in the way where it cannot be taken.
 
         A run that may only read, and a standalone activity, takes nothing. Raises InvalidRequest where the request does
         not wait; AgentFailed where the disk has no room for a run; OSError, RPCError.
         """
-        hold = await self._asked(request, workspace)
+        hold = self._asked(await calling, request, workspace)
         try:
             return () if hold is None else tuple(map(self.shown, heads(await self.enter(hold))))
         except OSError as error:
@@ -64,18 +82,19 @@ class WorkspaceHolds:
                 raise
             raise AgentFailed(f"state directory: {error}; free some space, or make it writable") from error
 
-    async def _asked(self, request: RunRequest, workspace: Path) -> Hold | None:
+    def _asked(self, calling: Caller | None, request: RunRequest, workspace: Path) -> Hold | None:
         """What a run or loop holds from its claim on; None for nothing. A loop's runs may work in copies: it looks at
-        the workspace between them, and goes back there. Raises RPCError.
+        the workspace between them, and goes back there.
         """
-        if request.permissions.mode == "read_only":
-            return None
-        hold = await self.asked_by_caller(request, workspace)
+        hold = self._hold_for(calling, request, workspace)
         return hold if hold and (hold.kind == "loop" or not request.is_carried) else None
 
     async def asked_by_caller(self, request: RunRequest, workspace: Path) -> Hold | None:
         """The hold that the calling workflow asks for; None for a standalone activity. Raises RPCError."""
-        if (asking := await caller(self._context.client)) is None:
+        return self._hold_for(await caller(self._context.client), request, workspace)
+
+    def _hold_for(self, asking: Caller | None, request: RunRequest, workspace: Path) -> Hold | None:
+        if asking is None:
             return None
         return Hold(
             owner=self._context.store.owner,

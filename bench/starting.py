@@ -18,6 +18,8 @@ from steersman.contracts.events import InitEvent, MessageEvent
 from tests.scripted_model import Script, say
 
 PAIRS = 30
+SETTLE_S = 0.5
+"""Before each start, so that nothing of the one before, which ends, takes part in it."""
 LINES = 200
 CLOCK = """
 import random, time
@@ -35,10 +37,12 @@ async def first_event(bench: Bench) -> list[Figure]:
     alone: list[float] = []
     paths: list[list[Hop]] = []
     for _ in range(PAIRS):
+        await asyncio.sleep(SETTLE_S)
         run, at_agent, at_client = await until_first_event(bench, bench.claude(script))
         written.append(at_agent)
         arrived.append(at_client)
         paths.append(hops(await history(bench.stack.client, run), "WorkflowExecutionStarted"))
+        await asyncio.sleep(SETTLE_S)
         alone.append(await _sdk(bench, script))
     baseline = f"SDK connect() + query(): {spread(alone)}"
     over = tuple(ours - sdk for ours, sdk in zip(written, alone, strict=True))

@@ -134,6 +134,7 @@ class Steersman:
         parsed = checked(request)
         run_id = check_run_id(run_id) if run_id is not None else self._new_id(parsed)
         await start_run(self._client, parsed, run_id)
+        self._runs.note_started(run_id)
         return run_id
 
     def _new_id(self, request: RunRequest) -> str:

@@ -4,6 +4,7 @@ Reading events is in event_log.
 """
 
 import asyncio
+import time
 from contextlib import suppress
 from datetime import timedelta
 from typing import Final
@@ -51,6 +52,10 @@ RECEIPT_TIMEOUT_S: Final = 5.0
 """A workflow that has a worker answers a message within this many seconds, at least that the message is queued."""
 LAST_LOOK_S: Final = 1.0
 """A message that no worker has answered in time went as a signal: so long a worker has to say what became of it."""
+BEGINNING_S: Final = 0.05
+"""A run that was started here is left alone for this long before its log is looked for: nothing is in it, and the look
+would delay the agent's start by some 15 ms, as server and worker are at that.
+"""
 LOOK_S: Final = 0.1
 """Seconds between two looks at what became of a message that went as a signal."""
 NO_WORKER: Final = (
@@ -77,12 +82,20 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
 
     def __init__(self, client: Client) -> None:
         super().__init__(client, RUN)
+        self._started: tuple[str, float] | None = None
+        """The run that this client has started last, and when, by the monotonic clock."""
+
+    def note_started(self, run_id: str) -> None:
+        """The server has just answered that it has the run."""
+        self._started = run_id, time.monotonic()
 
     # The state and the event log.
 
     async def log_location(self, run_id: str, execution: str | None = None) -> LogLocation | None:
         """Where the run's event log is. Waits until a host has claimed the run; None if it closed unclaimed."""
         backoff = Backoff()
+        if self._started and self._started[0] == run_id:
+            await asyncio.sleep(self._started[1] + BEGINNING_S - time.monotonic())
         while True:
             state = await self.state(run_id, execution)
             if state.host is not None and state.execution is not None:

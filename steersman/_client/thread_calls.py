@@ -167,4 +167,6 @@ class ThreadCalls:
         """
         # Two that begin a thread at once must not each begin a session.
         reuse = WorkflowIDReusePolicy.REJECT_DUPLICATE if is_first else WorkflowIDReusePolicy.ALLOW_DUPLICATE
-        return await start_run(self.client, request, thread, reuse)
+        execution = await start_run(self.client, request, thread, reuse)
+        self.runs.note_started(thread)
+        return execution
