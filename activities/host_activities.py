@@ -52,11 +52,12 @@ from steersman.contracts.activities import (
     StopInput,
     Swept,
 )
+from steersman.contracts.agents import Capabilities
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, RunError, WorkspaceError
 from steersman.contracts.events import TerminalEvent
 from steersman.contracts.notices import NoticeKind
 from steersman.contracts.request import RunRequest
-from steersman.contracts.run import Changes, RunProgress, StopReport
+from steersman.contracts.run import Changes, RunProgress, StopReport, Worktree
 from steersman.contracts.workspace import Diff, LoopStep, RunDiffInput, UndoInput, Undone
 
 log = logging.getLogger("steersman.hosting")
@@ -94,23 +95,14 @@ class HostActivities:
             return Claim(host=self._host)  # another host is asked next
         with as_application_error():
             async with self._holds.calling(request) as calling:
-                worktree = await asyncio.to_thread(admitted_place, self._context, request)
-                works_in = Path(worktree.directory) if worktree else None
-                workspace, _ = await asyncio.to_thread(self._policy.check_all, request, self._agents, works_in)
-                kind = self._policy.kinds[request.agent]
-                capabilities = await asyncio.to_thread(kind.capabilities, request)
-                if request.session is not None and request.is_carried:
-                    environment = await asyncio.to_thread(self._policy.environment, request)
-                    await asyncio.to_thread(self._context.carry.sessions.check, request, workspace, environment)
-                if request.workspace.on_gate == "reject":
-                    await asyncio.to_thread(self._context.carry.check_gates, works_in or workspace)
+                directory, worktree, capabilities = await asyncio.to_thread(self._admitted, request)
                 await admit_schema(request)
                 try:
                     store = await asyncio.to_thread(self._store.check)
                 except StoreGone as error:
                     raise AgentFailed(str(error)) from error
                 # Last: a claim that is refused leaves nothing.
-                held_by = await self._holds.take(request, works_in or workspace, calling)
+                held_by = await self._holds.take(request, directory, calling)
         return Claim(
             host=self._host,
             caps=self._policy.caps,
@@ -121,6 +113,18 @@ class HostActivities:
             worktree=worktree,
             notices=self._notices,
         )
+
+    def _admitted(self, request: RunRequest) -> tuple[Path, Worktree | None, Capabilities]:
+        """Where the run is to work, and what its agent can do. Raises RunError."""
+        worktree = admitted_place(self._context, request)
+        works_in = Path(worktree.directory) if worktree else None
+        workspace, _ = self._policy.check_all(request, self._agents, works_in)
+        capabilities = self._policy.kinds[request.agent].capabilities(request)
+        if request.session is not None and request.is_carried:
+            self._context.carry.sessions.check(request, workspace, self._policy.environment(request))
+        if request.workspace.on_gate == "reject":
+            self._context.carry.check_gates(works_in or workspace)
+        return works_in or workspace, worktree, capabilities
 
     def _agent_variables(self, request: RunRequest) -> set[str]:
         """The own ones of all of the request's agents."""

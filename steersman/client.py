@@ -17,14 +17,13 @@ from contextlib import aclosing
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, Final, Literal, Self, Unpack
 
-from temporalio.client import ActivityFailureError, Client
+from temporalio.client import Client
 from temporalio.converter import PayloadCodec
-from temporalio.exceptions import ApplicationError
 
 from steersman._client import visibility
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.execution_status import know_paused
-from steersman._client.host_calls import GIT_S, A, call_host, call_host_once
+from steersman._client.host_calls import GIT_S, A, StateGone, call_host, call_host_once
 from steersman._client.interpreter_end import wait_for_native_threads
 from steersman._client.kept_files import KeptOfRun, kept_of_run
 from steersman._client.owned_run import OwnedRun
@@ -37,7 +36,7 @@ from steersman.connection import connect
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, PruneInput, RunKey, Swept, WorkspaceInput
 from steersman.contracts.attachments import Attachment
-from steersman.contracts.errors import ActivityErrorType, InvalidRequest
+from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.events import AgentEvent
 from steersman.contracts.messages import Decision, DecisionReceipt, Message, MessageReceipt, parse_message
 from steersman.contracts.request import AgentName, RunRequest
@@ -409,9 +408,8 @@ class Steersman:
         try:
             return await call_host(self._client, state.host or "", activity, argument, result, takes_s=GIT_S)
         except ServerRefused as error:
-            failed = error.__cause__.cause if isinstance(error.__cause__, ActivityFailureError) else None
-            is_gone = isinstance(failed, ApplicationError) and failed.type == ActivityErrorType.STATE_GONE
-            raise (NothingKept if is_gone else ServerRefused)(f"run {run_id}: {error}") from error
+            refusal = NothingKept if isinstance(error, StateGone) else ServerRefused
+            raise refusal(f"run {run_id}: {error}") from error
 
     # Messages, decisions and the stop.
 

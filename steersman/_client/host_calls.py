@@ -17,6 +17,7 @@ from temporalio.exceptions import ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 from temporalio.service import RPCError
 
+from steersman.contracts.errors import ActivityErrorType, ErrorType
 from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.names import host_queue
 from steersman.errors import HostUnreachable, ServerRefused, SteersmanError, UnreadablePayload, translate
@@ -34,6 +35,12 @@ MAX_DEPLOYS: Final = 5
 """So many workers in a row may be told to end over a call."""
 _WORKER_SHUTDOWN: Final = "WorkerShutdown"
 """The SDK's type of the error of an activity that ended with its worker (temporalio 1.35)."""
+_OWN_TYPES: Final = frozenset({*ErrorType, *ActivityErrorType})
+"""Types of errors whose messages are for people."""
+
+
+class StateGone(ServerRefused):
+    """What the host had written down of the run is not there any more."""
 
 
 class WorkerStopped(HostUnreachable):
@@ -56,7 +63,8 @@ async def call_host(
     Raises:
         HostUnreachable: no worker of that host took the call, or the worker died over it.
         ServerUnreachable: the Temporal server does not answer.
-        ServerRefused: the activity failed, the message is the activity's; or its result has another shape.
+        ServerRefused: the activity failed, the message is the activity's; or its result has another shape. StateGone,
+            a subclass, where what it needs is not there any more.
         UnreadablePayload: the result cannot be decrypted here.
     """
     call = partial(call_host_once, client, host, activity, argument, result, takes_s=takes_s)
@@ -115,4 +123,7 @@ def _translated(cause: BaseException, host: str) -> SteersmanError:
         return HostUnreachable(f"the worker on host {host} went away in the middle", host)
     if isinstance(cause, ApplicationError) and cause.type == _WORKER_SHUTDOWN:
         return WorkerStopped(f"the worker on host {host} was told to end in the middle", host)
-    return ServerRefused(f"host {host}: {cause}")
+    if isinstance(cause, ApplicationError) and cause.type in _OWN_TYPES:
+        refusal = StateGone if cause.type == ActivityErrorType.STATE_GONE else ServerRefused
+        return refusal(f"host {host}: {cause.message}")
+    return ServerRefused(f"host {host}: {cause}")  # with the type, without which such a message may say nothing

@@ -12,6 +12,7 @@ import random
 import shutil
 import socket
 import sys
+import tempfile
 from collections.abc import Collection
 from pathlib import Path
 from typing import Final
@@ -42,7 +43,9 @@ DATABASE_SETTINGS: Final = (
     # is on the disk before it is answered. A workflow of four activities takes a third less time.
     "journal_mode=wal",
 )
-"""Pragmas of its SQLite database, NAME=VALUE each. A database from before is converted when it is opened."""
+"""Pragmas of its SQLite database, NAME=VALUE each, where its file system can have them. A database from before is
+converted when it is opened.
+"""
 
 
 class DevServerError(Exception):
@@ -56,13 +59,34 @@ class NoProgramError(DevServerError):
 def server_command(program: str, port: int, database: Path, ui_port: int | None, metrics_port: int) -> list[str]:
     """The server's command line. `ui_port`: None without the Web UI; of `blocked_ports`, like `metrics_port`."""
     command = [program, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
-    command += [word for each in DATABASE_SETTINGS for word in ("--sqlite-pragma", each)]
+    settings = DATABASE_SETTINGS if _has_wal(database.resolve().parent) else ()
+    command += [word for each in settings for word in ("--sqlite-pragma", each)]
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
     command += ["--metrics-port", str(metrics_port)]
     command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
     return command + [
         word for name, kind in SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")
     ]
+
+
+def _has_wal(directory: Path) -> bool:
+    """Whether SQLite's WAL mode works there: it takes memory that is shared by a file, which some file systems that
+    are mounted from elsewhere lack (FUSE with direct_io). A server would not start.
+    """
+    try:
+        import sqlite3
+    except ImportError:
+        return False
+    try:
+        with (
+            tempfile.TemporaryDirectory(prefix=".steersman-", dir=directory) as trial,
+            contextlib.closing(sqlite3.connect(Path(trial) / "trial.db")) as database,
+        ):
+            database.execute("PRAGMA journal_mode=wal")
+            database.execute("CREATE TABLE trial (id)")
+    except (OSError, sqlite3.Error):
+        return False
+    return True
 
 
 def proxy_command(port: int, ui_port: int) -> list[str]:

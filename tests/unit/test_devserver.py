@@ -4,6 +4,7 @@ import base64
 import contextlib
 import hashlib
 import socket
+import sqlite3
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from steersman.cli import devserver
-from steersman.cli.devserver import DevServerError, NoProgramError, blocked_ports, proxy_command, temporal_program
+from steersman.cli.devserver import (
+    DevServerError,
+    NoProgramError,
+    blocked_ports,
+    proxy_command,
+    server_command,
+    temporal_program,
+)
 from steersman.cli.weborigin import BLOCKED_PORTS
 
 
@@ -91,3 +99,15 @@ def _bound(taken: socket.socket) -> int:
             taken.bind((devserver.IP, port))
             return port
     raise AssertionError("none of these ports is free")
+
+
+def test_its_database_is_in_wal_mode_where_the_file_system_has_that(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> sqlite3.Connection:
+        raise sqlite3.OperationalError("disk I/O error")  # as FUSE with direct_io: no memory is shared by a file there
+
+    assert "journal_mode=wal" in server_command("temporal", 7233, tmp_path / "dev.db", None, 7235)
+    monkeypatch.setattr(sqlite3, "connect", refused)
+    assert "--sqlite-pragma" not in server_command("temporal", 7233, tmp_path / "dev.db", None, 7235)
+    assert not list(tmp_path.iterdir())
