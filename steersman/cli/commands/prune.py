@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from steersman.cli.connection import run_with_client
-from steersman.cli.formatting import flat
+from steersman.cli.formatting import counted, flat
 from steersman.cli.options import AsJson
 from steersman.cli.output import console, emit
 
@@ -31,7 +31,7 @@ def prune(
             emit(swept)
             return
         verb = "would remove" if dry_run else "removed"
-        console().print(f"{verb} {len(swept.pruned)} runs on {where}, {swept.bytes_freed / 1e6:.1f} MB")
+        console().print(f"{verb} {counted(len(swept.pruned), 'run')} on {where}, {swept.bytes_freed / 1e6:.1f} MB")
         for run in swept.pruned:
             console().print(f"  {flat(run)}")
 

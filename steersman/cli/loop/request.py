@@ -13,6 +13,7 @@ from typing import Any
 import typer
 
 from steersman.cli import request
+from steersman.cli.formatting import counted
 
 ITEM_KINDS = ("checkboxes", "beads", "json", "command")
 _CHECKBOX = re.compile(rb"^\s*(?:[-*+]|\d+[.)])\s+\[[ xX]\]\s", re.MULTILINE)
@@ -81,7 +82,7 @@ def bounds(asked: Any) -> str:
     given = asked.get("limits", {}) if isinstance(asked, dict) else None
     if not isinstance(given, dict):
         return ""
-    most = [f"{given.get('iterations', LoopLimits().iterations)} iterations"]
+    most = [counted(given.get("iterations", LoopLimits().iterations), "iteration")]
     cost = given.get("cost_usd")
     if isinstance(cost, int | float):
         most.append(f"${cost:.2f}")
