@@ -91,13 +91,14 @@ def _held(database: Path) -> "Iterator[None]":
     """No other `steer dev` has it meanwhile: two servers on one database stall each other's runs."""
     import fcntl
 
-    with Path(f"{database.resolve()}.lock").open("w") as lock:  # a link is the same one
+    real = database.resolve()  # a link is the same one
+    with Path(f"{real}.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             complain(f"another `steer dev` has {database}: give this one a database of its own with --db FILE")
             raise typer.Exit(Exit.FAILED) from error
-        _close_to_others(database)
+        _close_to_others(real)
         yield
 
 
