@@ -12,7 +12,7 @@ from bench.casts import CASTS, Player
 from bench.direct import begun
 from bench.figures import Figure, Goal, spread
 from bench.stack import until
-from bench.starting import until_first_event
+from bench.starting import SETTLE_S, until_first_event
 from bench.stopping import cancelled
 from tests.scripted_model import Say, Script, answer, say
 from tests.support.programs import installed
@@ -21,10 +21,6 @@ INTERRUPTS: Final = 20
 DIRECT: Final = 20
 CANCELS: Final = 10
 PAIRS: Final = 20
-SETTLE_S: Final = 0.5
-"""Before each start, so that no process of the one before, which ends, takes part in it; and into each stream, which
-begins with work of the program's own.
-"""
 WORDS, WORD_S = 3000, 0.02
 STORY: Final = " ".join(f"{number:04}" for number in range(WORDS))
 """Outlasts what is measured, is as quick as a model, and repeats nothing: Gemini CLI would end the turn. Hermes looks
@@ -150,5 +146,5 @@ def _agents() -> list[str]:
 async def _streaming(script: Script, after: int) -> int:
     """Wait until the model answers a request after that number; the number of the newest."""
     await soon(script.wait_requests(after + 1), "the model is asked")
-    await asyncio.sleep(SETTLE_S)
+    await asyncio.sleep(SETTLE_S)  # a stream begins with work of the program's own
     return script.requests[-1].number

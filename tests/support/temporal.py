@@ -93,7 +93,7 @@ class DevServer:
         self.port = free_port()
         self.log = directory / "server.log"
         self._is_kept = is_kept
-        memory = _memory_directory()
+        memory = _memory_directory() if is_kept else None
         self.database = (memory or directory) / "temporal.db"
         self._forget = weakref.finalize(self, shutil.rmtree, memory, ignore_errors=True) if memory else None
         self._settings = (*SERVER_SETTINGS, *settings)
