@@ -1,11 +1,18 @@
 """The input line below an attached run, at a real terminal."""
 
 import asyncio
+import fcntl
+import io
 import os
+import select
+import struct
+import sys
+import termios
 from pathlib import Path
 
 import pytest
 
+from steersman.cli.terminal.input_line import Actions, InputLine
 from steersman.client import Steersman
 from tests.cli.steer import Steer
 from tests.cli.terminal import Terminal
@@ -267,3 +274,34 @@ async def test_the_terminal_is_left_as_it_was(steer: Steer, fake_host: FakeHost,
     fake_host.finish(run, succeeded())
     assert await again.ended() == 0
     assert again.modes() == before
+
+
+@pytest.mark.parametrize(("typed", "left", "does"), [("\x04", "", "leave"), ("\x7f", "half a lin", None)])
+async def test_a_key_that_is_typed_while_text_is_printed_is_not_lost(
+    monkeypatch: pytest.MonkeyPatch, typed: str, left: str, does: str | None
+) -> None:
+    master, slave = os.openpty()
+    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 100, 0, 0))
+    monkeypatch.setenv("TERM", "xterm")
+    shown = bytearray()
+
+    class Out(io.TextIOWrapper):
+        def write(self, text: str) -> int:
+            written = super().write(text)
+            if text == "said\n":  # while it is printed above the line
+                os.write(master, typed.encode())
+                select.select([slave], [], [], 0.2)  # a raw terminal hands it over, one that edits lines swallows it
+            return written
+
+    with os.fdopen(slave, "rb+", buffering=0) as raw, Out(raw) as out, monkeypatch.context() as patched:
+        patched.setattr(sys, "stdin", out)
+        asyncio.get_running_loop().add_reader(master, lambda: shown.extend(os.read(master, 65536)))
+        done: list[str] = []
+        line = InputLine(out)
+        actions = Actions(done.append, done.append, lambda: done.append("interrupt"), lambda: done.append("leave"), str)
+        async with line.opened(actions):
+            line.put_back("half a line" if left else "")
+            line.write("said\n")
+            await until(lambda: done == [does] if does else line.typed == left)
+        asyncio.get_running_loop().remove_reader(master)
+    os.close(master)

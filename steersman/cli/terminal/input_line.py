@@ -7,6 +7,8 @@ edits and draws.
 import asyncio
 import os
 import re
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass
@@ -20,6 +22,8 @@ if TYPE_CHECKING:
     from prompt_toolkit.application import Application
     from prompt_toolkit.buffer import Buffer
     from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+    from steersman.cli.terminal.raw_input import RawInput
 
 PROMPT = "» "
 LIVE_LINES = 6
@@ -59,10 +63,13 @@ class InputLine(TerminalStream):
         self._colored = colored
         self._buffer: Buffer | None = None
         """What stands on the line, once it was opened. The library is loaded no earlier: a closed run needs none."""
+        self._input: RawInput | None = None
+        """What is typed comes from here, once it was opened."""
         self._live: str | Callable[[], str] = ""
         self._written: list[str] = []
         self._changed = asyncio.Event()
         self._drawn = self._ending = False
+        self._suspending: asyncio.Future[None] | None = None
 
     # The stream.
 
@@ -155,7 +162,7 @@ class InputLine(TerminalStream):
     @asynccontextmanager
     async def hidden(self) -> AsyncIterator[None]:
         """Meanwhile the terminal is as it was before, and what is written is printed at once."""
-        if not self._drawn:
+        if not self._drawn or self._input is None:
             yield
             return
         from prompt_toolkit.application import in_terminal
@@ -164,9 +171,18 @@ class InputLine(TerminalStream):
             self._drawn = False
             self._put(self._taken())
             try:
-                yield
+                with self._input.line_mode():
+                    yield
             finally:
                 self._drawn = True
+
+    def _suspend(self) -> None:
+        """Ctrl-Z: the shell gets the terminal as it was before, until it continues this process."""
+        self._suspending = asyncio.ensure_future(self._suspended())
+
+    async def _suspended(self) -> None:
+        async with self.hidden():
+            os.kill(0, signal.SIGTSTP)
 
     async def _draw(self) -> None:
         from prompt_toolkit.application import in_terminal
@@ -188,7 +204,6 @@ class InputLine(TerminalStream):
         from prompt_toolkit.buffer import Buffer
         from prompt_toolkit.data_structures import Size
         from prompt_toolkit.filters import Condition
-        from prompt_toolkit.input import create_input
         from prompt_toolkit.layout import (
             BufferControl,
             ConditionalContainer,
@@ -203,6 +218,9 @@ class InputLine(TerminalStream):
         from prompt_toolkit.output.vt100 import Vt100_Output
         from prompt_toolkit.styles import Style
 
+        from steersman.cli.terminal.raw_input import RawInput
+
+        self._input = RawInput(sys.stdin)
         buffer = self._buffer = Buffer(multiline=True)
         live = Window(FormattedTextControl(self._live_end), wrap_lines=True, dont_extend_height=True)
         line = Window(
@@ -222,13 +240,13 @@ class InputLine(TerminalStream):
 
         application: Application[None] = Application(
             layout=Layout(below, focused_element=line),
-            key_bindings=_keys(buffer, actions),
+            key_bindings=_keys(buffer, actions, self._suspend),
             style=Style.from_dict({"status": "reverse", "prompt": "bold"}),
             color_depth=None if self._colored else ColorDepth.DEPTH_1_BIT,
             erase_when_done=True,
             refresh_interval=TICK_S,
             min_redraw_interval=DRAW_S,
-            input=create_input(),
+            input=self._input,
             output=Vt100_Output(self._out, size, term=os.environ.get("TERM"), enable_cpr=False),
         )
         application.ttimeoutlen = ESCAPE_S
@@ -252,7 +270,7 @@ class InputLine(TerminalStream):
         return "\n".join(reversed(lines))
 
 
-def _keys(buffer: "Buffer", actions: Actions) -> "KeyBindings":
+def _keys(buffer: "Buffer", actions: Actions, suspend: Callable[[], None]) -> "KeyBindings":
     from prompt_toolkit.key_binding import KeyBindings
 
     keys = KeyBindings()
@@ -289,7 +307,7 @@ def _keys(buffer: "Buffer", actions: Actions) -> "KeyBindings":
             actions.leave()
 
     @keys.add("c-z")
-    def _(event: "KeyPressEvent") -> None:
-        event.app.suspend_to_background()
+    def _(_event: "KeyPressEvent") -> None:
+        suspend()
 
     return keys
