@@ -13,6 +13,7 @@ from activities.ports.runtime import Runtime
 from activities.run_carry import RunCarry
 from activities.run_changes import RunChanges
 from activities.run_worktrees import RunWorktrees
+from activities.running.starts import Starts
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 
@@ -36,6 +37,8 @@ class ActivityContext:
     worktrees: RunWorktrees
     sweep_places: Callable[[], Awaitable[int]] = _no_places
     """Removes places that belong to no run any more; how many there were."""
+    starts: Starts = field(default_factory=Starts)
+    """Of runs, by this worker."""
     left: asyncio.Queue[RunDirectory] = field(default_factory=asyncio.Queue)
     """Runs that have closed with something of theirs at work, as far as anybody knows: see stop_retries."""
 

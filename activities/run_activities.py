@@ -68,6 +68,7 @@ class RunActivities:
             retry_if_exhausted(error)
             raise
         with self._slots.leading(run.key), self._registry.leading(run.key):
+            self._context.starts.note()
             return await self._lead(run)
 
     @activity.defn(name=names.DELIVER_MESSAGES)

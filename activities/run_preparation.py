@@ -140,6 +140,7 @@ async def prepare(
         epoch=notifier.epoch,
         backup=_backup(context, directory, run),
         lost=lost,
+        starts=context.starts,
     )
     further_agents = _fallback(context, leads, request, lock_session, copy or place)
     return RunController(replace(leads, fallback=further_agents), notifier)

@@ -17,7 +17,7 @@ from typing import Any
 import execnet
 import pytest
 
-from tests.support import reaper
+from tests.support import memory, reaper
 from tests.support.temporal import MANY_NAMESPACES, SHARED, DevServer, dev_server, namespace, temporal
 
 __all__ = ["dev_server", "namespace", "temporal"]
@@ -31,6 +31,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's background job, for all that it starts
         signal.signal(signal.SIGINT, signal.default_int_handler)
     if not config.option.basetemp and not hasattr(config, "workerinput"):
+        memory.use()
         # Not pytest's own, where each session removes those of earlier ones and fails at what it cannot remove.
         base = tempfile.mkdtemp(prefix="steersman-tmp-")
         config.option.basetemp = str(Path(base) / "pytest")

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import PurePath
 from typing import Any
 
@@ -12,6 +12,7 @@ from activities.ports.agent import Agent, Resumption
 from activities.ports.backup import Backup
 from activities.ports.baseline import Baseline
 from activities.ports.runtime import CLEANUP, Launch, Runtime, StopTimes
+from activities.running.starts import Starts
 from activities.store.run_directory import RunDirectory, key_of_part
 from steersman.contracts.activities import RunKey
 from steersman.contracts.agents import Capabilities
@@ -44,6 +45,8 @@ class RunContext:
     """The same run as each of the request's further agents has it."""
     capabilities: Capabilities | None = None
     """What a run of this agent can do; None of the first one, of which the claim has told."""
+    starts: Starts = field(default_factory=Starts)
+    """Of runs, by this worker."""
 
     @property
     def told(self) -> RunRequest:

@@ -35,7 +35,7 @@ class RunMonitor:
 
     def __init__(self, run: RunContext, notifier: Notifier, totals: RunTotals, earlier: int) -> None:
         self._run, self._notifier, self._totals, self._earlier = run, notifier, totals, earlier
-        self._reporter = ProgressReporter(notifier, taken_over=earlier > 0)
+        self._reporter = ProgressReporter(notifier, run.starts, taken_over=earlier > 0)
         self.stop_times: StopTimes = stop_times(run.agent, run.request)
         self._part = 0
         self._nearly_spent: set[str] = set()

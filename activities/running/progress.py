@@ -7,9 +7,15 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 from activities.ports.workflow import Notifier
+from activities.running.starts import Starts
 from steersman.contracts.activities import Progressed
 from steersman.contracts.events import EventBase, MessageEvent, ProgressEvent
 from steersman.contracts.run import LastEvent
+
+LATE_S = 10.0
+"""Progress is told so much later at most while the worker starts runs: that of 200 that were started at once would have
+the server write as much again as their starts do, before the last of them is at work.
+"""
 
 
 class ProgressReporter:
@@ -20,12 +26,13 @@ class ProgressReporter:
 
     Args:
         notifier: the way to the workflow.
+        starts: those of the worker.
         taken_over: another worker has led the run. What that one has told is not told again, and its intervals are
             continued: else each deploy would cost what a run's beginning costs.
     """
 
-    def __init__(self, notifier: Notifier, *, taken_over: bool = False) -> None:
-        self._notifier = notifier
+    def __init__(self, notifier: Notifier, starts: Starts, *, taken_over: bool = False) -> None:
+        self._notifier, self._starts = notifier, starts
         self._queue: deque[Callable[[], Awaitable[None]]] = deque()
         self._wake = asyncio.Event()
         self._interval = due = 2.0
@@ -46,7 +53,8 @@ class ProgressReporter:
         `at_once`. Returns whether the workflow is told all of it.
         """
         now, first_sight = time.monotonic(), has_session and not self._said_session
-        if now < self._next and not first_sight and not at_once:
+        is_due = now >= self._next + (LATE_S if self._starts.go_on else 0)
+        if not (is_due or first_sight or at_once):
             return False
         progress = snapshot()
         if progress == self._said:

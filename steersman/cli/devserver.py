@@ -32,6 +32,9 @@ SERVER_SETTINGS: Final = (
     # A timer that is set up to this long after the server has read others fires only then: with the default, 1 s, an
     # activity that is to be tried again after 50 ms waits a second wherever anything else has a timer.
     'history.timerProcessorMaxTimeShift="10ms"',
+    # A queue of four parts, the default, is for thousands of tasks a second. Here a task came as often as not to a part
+    # that nobody asked at the time, and was handed on to another one.
+    "matching.numTaskqueueWritePartitions=1",
     # The server's HTTP API asks for no login and looks at no Origin: any page could start workflows. It answers only
     # to a Host that no URL can have, so that no browser sends it, whatever its DNS server says.
     'frontend.httpAllowedHosts=["[nobody]"]',

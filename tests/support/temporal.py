@@ -11,9 +11,7 @@ import signal
 import socket
 import subprocess
 import sys
-import tempfile
 import time
-import weakref
 from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -50,10 +48,6 @@ MANY_NAMESPACES = (
 UP_S = 30.0
 SHARED = "temporal_address"
 """What pytest-xdist hands to its workers under this name."""
-
-MEMORY = Path("/dev/shm")
-MEMORY_BYTES = 4 << 30
-"""Servers have their databases in memory where this much is free: tests took half as long again on a busy disk."""
 
 T = TypeVar("T")
 
@@ -93,9 +87,7 @@ class DevServer:
         self.port = free_port()
         self.log = directory / "server.log"
         self._is_kept = is_kept
-        memory = _memory_directory() if is_kept else None
-        self.database = (memory or directory) / "temporal.db"
-        self._forget = weakref.finalize(self, shutil.rmtree, memory, ignore_errors=True) if memory else None
+        self.database = directory / "temporal.db"
         self._settings = (*SERVER_SETTINGS, *settings)
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -139,10 +131,8 @@ class DevServer:
         self._end(subprocess.Popen.kill)
 
     def close(self) -> None:
-        """Kill it, and remove a database in memory: it is not started again."""
+        """As `kill`, for contextlib.closing."""
         self.kill()
-        if self._forget:
-            self._forget()
 
     def freeze(self) -> None:
         """SIGSTOP."""
@@ -171,13 +161,6 @@ class DevServer:
                 return True
         except OSError:
             return False
-
-
-def _memory_directory() -> Path | None:
-    """A directory in memory, where there is room."""
-    if not os.access(MEMORY, os.W_OK) or shutil.disk_usage(MEMORY).free < MEMORY_BYTES:
-        return None
-    return Path(tempfile.mkdtemp(prefix="steersman-tests-", dir=MEMORY))
 
 
 @dataclass(frozen=True)

@@ -1,12 +1,14 @@
 """What a workflow is told of its run's progress: seldom, and not again by each worker that takes the run over."""
 
 import asyncio
+import itertools
 from collections.abc import Callable
 from unittest.mock import AsyncMock
 
 import pytest
 
 from activities.running.progress import ProgressReporter
+from activities.running.starts import Starts
 from steersman.contracts.activities import Progressed
 
 HOUR = 3600.0
@@ -44,7 +46,7 @@ def tellings(clock: Clock, *, hours: int, deploy_every_s: float) -> int:
         age = clock.now - begun
         notifier = AsyncMock(age_s=age)
         notifier.progressed.side_effect = told.append
-        milestones = ProgressReporter(notifier, taken_over=age > 0)
+        milestones = ProgressReporter(notifier, Starts(), taken_over=age > 0)
         until = clock.now + deploy_every_s
         while clock.now < until:
             milestones.consider(progress, has_session=True)
@@ -68,3 +70,35 @@ def test_a_run_of_days_is_told_of_as_seldom_with_deploys_as_without(clock: Clock
     assert alone <= 15
     assert hourly <= alone + 1
     assert often <= alone + 1
+
+
+async def test_progress_waits_a_moment_for_runs_that_are_being_started(clock: Clock) -> None:
+    starts = Starts(clock.monotonic)
+    reporter = ProgressReporter(AsyncMock(age_s=0.0), starts)
+    turns = itertools.count()
+
+    def told(after_s: float) -> bool:
+        clock.now += after_s
+        return reporter.consider(lambda: Progressed(turns=next(turns)))
+
+    starts.note()
+    assert [told(1.9), told(0.2)] == [False, True], "nothing was started for a while"
+    starts.note()
+    clock.now += 3.9
+    starts.note()
+    assert [told(0.2), told(0.7), told(0.2)] == [False, False, True], "it waits no longer than starts go on"
+
+    waited = 0
+    clock.now += 7
+    while not told(0.5):
+        starts.note()
+        waited += 1
+    assert waited * 0.5 == pytest.approx(10, abs=1), "it does not wait for ever"
+
+
+async def test_what_cannot_wait_is_told_beside_starts(clock: Clock) -> None:
+    starts = Starts(clock.monotonic)
+    starts.note()
+    reporter = ProgressReporter(AsyncMock(age_s=0.0), starts)
+    assert reporter.consider(lambda: Progressed(session_id="s"), has_session=True)
+    assert reporter.consider(lambda: Progressed(session_id="s", turns=1), at_once=True)

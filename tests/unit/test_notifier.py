@@ -10,6 +10,7 @@ from temporalio import activity
 from temporalio.testing import ActivityEnvironment
 
 from activities.running.progress import ProgressReporter
+from activities.running.starts import Starts
 from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts.activities import ApprovalAsked, Progressed
 from steersman.contracts.names import APPROVAL_ASKED, PROGRESSED
@@ -38,7 +39,7 @@ async def test_a_codec_that_fails_for_a_while_loses_nothing(caplog: pytest.LogCa
 
     @activity.defn
     async def lead() -> None:
-        reporter = ProgressReporter(notifier := WorkflowNotifier(handle, "queue", approvals=True))
+        reporter = ProgressReporter(notifier := WorkflowNotifier(handle, "queue", approvals=True), Starts())
         approval = Approval(id="a", tool="Bash", input={}, since=datetime.now(UTC))
         reporter.put(lambda: notifier.progressed(Progressed()))
         reporter.put(lambda: notifier.asked(ApprovalAsked(approval=approval)))

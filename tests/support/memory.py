@@ -1,0 +1,25 @@
+"""Where tests keep what they write: in memory, where there is room. On a disk they take a tenth more processor time:
+each file that is made there is looked for a place beyond those of all that were removed in the last minute.
+"""
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+MEMORY = Path("/dev/shm")
+MEMORY_BYTES = 4 << 30
+"""Free before: all tests together write less than 2 GiB."""
+
+
+def directory() -> Path | None:
+    """Where new directories can be in memory."""
+    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
+    return MEMORY if has_room else None
+
+
+def use() -> None:
+    """Have temporary files there, also those of programs that this process starts, unless somebody has said where."""
+    if "TMPDIR" not in os.environ and (chosen := directory()):
+        os.environ["TMPDIR"] = str(chosen)
+        tempfile.tempdir = None  # it is looked for again
