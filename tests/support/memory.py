@@ -19,7 +19,9 @@ def directory() -> Path | None:
 
 
 def use() -> None:
-    """Have temporary files there, also those of programs that this process starts, unless somebody has said where."""
-    if "TMPDIR" not in os.environ and (chosen := directory()):
+    """Have temporary files there, also those of programs that this process starts, unless somebody has said where, or
+    tests are on a cluster: of this machine's files its pods see /tmp alone.
+    """
+    if not {"TMPDIR", "KUBECONFIG"} & set(os.environ) and (chosen := directory()):
         os.environ["TMPDIR"] = str(chosen)
         tempfile.tempdir = None  # it is looked for again
