@@ -74,6 +74,8 @@ def _remove(directory: str) -> None:
     """What passed needs no looking at. Python's own `rmtree` cannot go as deep as some of these trees."""
     if _code and not _code[-1]:
         subprocess.run(["rm", "-rf", directory], stderr=subprocess.DEVNULL, check=False)
+    elif (kept := memory.give_back(Path(directory))) != Path(directory):
+        sys.stderr.write(f"{directory} is kept as {kept}\n")
 
 
 def _leave() -> None:

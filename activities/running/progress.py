@@ -13,8 +13,8 @@ from steersman.contracts.events import EventBase, MessageEvent, ProgressEvent
 from steersman.contracts.run import LastEvent
 
 LATE_S = 10.0
-"""Progress is told so much later at most while the worker starts runs: that of 200 that were started at once would have
-the server write as much again as their starts do, before the last of them is at work.
+"""While the worker starts runs, progress is told at the first look that comes so much later: that of 200 that were
+started at once would have the server write half as much again as their starts do, before the last of them is at work.
 """
 
 

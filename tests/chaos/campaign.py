@@ -47,7 +47,9 @@ SWEPT_S = 60.0
 READERS = 2
 TEMPORALS_OWN = {"RESET_WORKFLOW", "UNHANDLED_COMMAND", "FORCE_CLOSE_COMMAND"}
 """Why Temporal itself fails a workflow task: not by any fault of its code."""
-AHEAD = re.compile(r"Fatal error in workflow machines: \w+ in state \w+CommandCreated says the transition is invalid ")
+AHEAD = re.compile(
+    r"Fatal error in workflow machines: ActivityMachine in state \w+CommandCreated says the transition is invalid "
+)
 """How the SDK itself gives up what a worker remembers of a workflow, before `workflows/runner.py` can: a query took a
 cancel ahead of its task, and what stands next in the history is not what that commanded (seen in 1 of 14 campaigns on a
 busy machine, and with a bare workflow). The next task has the whole history; where the code were at fault, that would

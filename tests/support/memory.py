@@ -4,6 +4,7 @@ each file that is made there is looked for a place beyond those of all that were
 
 import os
 import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -13,9 +14,10 @@ MEMORY_BYTES = 4 << 30
 
 
 def directory() -> Path | None:
-    """Where new directories can be in memory."""
-    has_room = os.access(MEMORY, os.W_OK) and shutil.disk_usage(MEMORY).free >= MEMORY_BYTES
-    return MEMORY if has_room else None
+    """Where new directories can be in memory, with programs that can be run."""
+    if not os.access(MEMORY, os.W_OK) or os.statvfs(MEMORY).f_flag & os.ST_NOEXEC:
+        return None
+    return MEMORY if shutil.disk_usage(MEMORY).free >= MEMORY_BYTES else None
 
 
 def use() -> None:
@@ -25,3 +27,12 @@ def use() -> None:
     if not {"TMPDIR", "KUBECONFIG"} & set(os.environ) and (chosen := directory()):
         os.environ["TMPDIR"] = str(chosen)
         tempfile.tempdir = None  # it is looked for again
+
+
+def give_back(directory: Path) -> Path:
+    """Move what is kept to a disk; where it is then."""
+    if MEMORY not in directory.parents or os.environ.get("TMPDIR") != str(MEMORY):
+        return directory
+    place = Path("/tmp") / directory.name
+    subprocess.run(["mv", directory, place], stderr=subprocess.DEVNULL, check=False)
+    return place if place.exists() else directory

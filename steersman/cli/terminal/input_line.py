@@ -181,8 +181,14 @@ class InputLine(TerminalStream):
         self._suspending = asyncio.ensure_future(self._suspended())
 
     async def _suspended(self) -> None:
-        async with self.hidden():
-            os.kill(0, signal.SIGTSTP)
+        from prompt_toolkit.application import in_terminal
+
+        assert self._input is not None  # keys come from it
+        async with in_terminal():  # once a question is answered
+            self._put(self._taken())
+            with self._input.line_mode():
+                os.kill(0, signal.SIGTSTP)
+                # The process was stopped here.
 
     async def _draw(self) -> None:
         from prompt_toolkit.application import in_terminal
