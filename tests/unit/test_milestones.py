@@ -73,7 +73,7 @@ def test_a_run_of_days_is_told_of_as_seldom_with_deploys_as_without(clock: Clock
 
 
 async def test_progress_waits_a_moment_for_runs_that_are_being_started(clock: Clock) -> None:
-    starts = Starts(clock.monotonic)
+    starts = Starts()
     reporter = ProgressReporter(AsyncMock(age_s=0.0), starts)
     turns = itertools.count()
 
@@ -97,7 +97,7 @@ async def test_progress_waits_a_moment_for_runs_that_are_being_started(clock: Cl
 
 
 async def test_what_cannot_wait_is_told_beside_starts(clock: Clock) -> None:
-    starts = Starts(clock.monotonic)
+    starts = Starts()
     starts.note()
     reporter = ProgressReporter(AsyncMock(age_s=0.0), starts)
     assert reporter.consider(lambda: Progressed(session_id="s"), has_session=True)

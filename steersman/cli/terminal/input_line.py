@@ -162,33 +162,35 @@ class InputLine(TerminalStream):
     @asynccontextmanager
     async def hidden(self) -> AsyncIterator[None]:
         """Meanwhile the terminal is as it was before, and what is written is printed at once."""
-        if not self._drawn or self._input is None:
+        if not self._drawn:
             yield
             return
-        from prompt_toolkit.application import in_terminal
-
-        async with in_terminal():
+        async with self._released():
             self._drawn = False
-            self._put(self._taken())
             try:
-                with self._input.line_mode():
-                    yield
+                yield
             finally:
                 self._drawn = True
+
+    @asynccontextmanager
+    async def _released(self) -> AsyncIterator[None]:
+        """Meanwhile the line is gone, and the terminal edits and echoes; one after another."""
+        from prompt_toolkit.application import in_terminal
+
+        assert self._input is not None  # the line was opened
+        async with in_terminal():
+            self._put(self._taken())
+            with self._input.line_mode():
+                yield
 
     def _suspend(self) -> None:
         """Ctrl-Z: the shell gets the terminal as it was before, until it continues this process."""
         self._suspending = asyncio.ensure_future(self._suspended())
 
     async def _suspended(self) -> None:
-        from prompt_toolkit.application import in_terminal
-
-        assert self._input is not None  # keys come from it
-        async with in_terminal():  # once a question is answered
-            self._put(self._taken())
-            with self._input.line_mode():
-                os.kill(0, signal.SIGTSTP)
-                # The process was stopped here.
+        async with self._released():  # once a question is answered
+            os.kill(0, signal.SIGTSTP)
+            # The process was stopped here.
 
     async def _draw(self) -> None:
         from prompt_toolkit.application import in_terminal
