@@ -1,5 +1,6 @@
 """One query of a workflow: how long it waits for a worker, and how often it is repeated."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
@@ -33,6 +34,8 @@ PAUSED: Final = (
     "stop does. Its agent works on"
 )
 _NO_TASK: Final = "task is not scheduled yet"
+_ANOTHER_WAITS: Final = "query buffer is full"
+"""What the server says of a query while one of the same workflow waits for its worker."""
 _TIMED_OUT: Final = (RPCStatusCode.CANCELLED, RPCStatusCode.DEADLINE_EXCEEDED)
 
 _TRIED: Final = (EventType.EVENT_TYPE_WORKFLOW_TASK_SCHEDULED, EventType.EVENT_TYPE_WORKFLOW_TASK_STARTED)
@@ -72,7 +75,11 @@ async def _query(
     repeats = STALE_REPEATS
     while True:
         try:
-            return await handle.query(query, args=arguments, result_type=object, rpc_timeout=timeout)
+            # `rpc_timeout` is that of one attempt, and the SDK makes more, for 10 s, where another query waits.
+            async with asyncio.timeout(timeout.total_seconds()):
+                return await handle.query(query, args=arguments, result_type=object, rpc_timeout=timeout)
+        except TimeoutError:
+            raise _Unanswered from None
         except WorkflowQueryFailedError as error:
             if asks_again(error.message) and repeats:
                 repeats -= 1
@@ -82,16 +89,20 @@ async def _query(
         except WorkflowQueryRejectedError as error:
             raise ServerRefused(f"{of} {PAUSED}") from error
         except RPCError as error:
-            unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
-            if unmet and "closed before" in error.message:
+            if error.status == RPCStatusCode.FAILED_PRECONDITION and "closed before" in error.message:
                 return None
-            if _NO_TASK in error.message:
-                raise NotBegun(f"{of} has not begun yet: it was started with a delay") from error
-            if error.status in _TIMED_OUT or (unmet and "no poller" in error.message):
-                raise _Unanswered from error
-            if unmet and "failed state" in error.message:
-                raise ServerRefused(f"{of} {TASK_FAILS}") from error
-            raise translate(error, of=of, address=address) from error
+            raise _meaning(error, of, address) from error
+
+
+def _meaning(error: RPCError, of: str, address: str) -> Exception:
+    unmet = error.status == RPCStatusCode.FAILED_PRECONDITION
+    if _NO_TASK in error.message:
+        return NotBegun(f"{of} has not begun yet: it was started with a delay")
+    if error.status in _TIMED_OUT or _ANOTHER_WAITS in error.message or (unmet and "no poller" in error.message):
+        return _Unanswered()
+    if unmet and "failed state" in error.message:
+        return ServerRefused(f"{of} {TASK_FAILS}")
+    return translate(error, of=of, address=address)
 
 
 async def _task_fails(client: Client, workflow: str, of: str, address: str) -> bool:

@@ -122,6 +122,13 @@ async def test_no_worker_is_said_by_name(steersman: Steersman, workspace: str) -
     await steersman.temporal.get_workflow_handle(run).terminate()
 
 
+async def test_many_that_ask_at_once_are_all_told_that_no_worker_is_there(steersman: Steersman, workspace: str) -> None:
+    run = await steersman.start(ask(workspace))
+    answers = await asyncio.gather(*(steersman.state(run) for _ in range(40)), return_exceptions=True)
+    assert {type(each) for each in answers} == {NoWorker}
+    await steersman.temporal.get_workflow_handle(run).terminate()
+
+
 async def test_a_loop_that_is_stopped_without_a_worker_stops_once_one_is_there(
     steersman: Steersman, workspace: str
 ) -> None:
