@@ -247,7 +247,7 @@ class _RefPlan:
     and HEAD can be merged.
     """
 
-    due: Mapping[str, tuple[str | None, str]] = field(default_factory=dict)
+    due: work_tree.Moves = field(default_factory=dict)
     kept_aside: Mapping[str, str] = field(default_factory=dict)
     head: tuple[str | None, str] | None = None
     both: str | None = None

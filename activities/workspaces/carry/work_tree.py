@@ -33,6 +33,10 @@ _WHO = "Steersman <steersman@localhost>"
 _IGNORABLE = dict.fromkeys([0x200C, 0x200D, 0x200E, 0x200F, *range(0x202A, 0x202F), *range(0x206A, 0x2070), 0xFEFF])
 
 
+Moves = Mapping[str, tuple[str | None, str]]
+"""By the name of a branch or a tag: what it was, None where there was none, and what it becomes."""
+
+
 class Moved(Exception):
     """Something is no longer as it was seen."""
 
@@ -120,28 +124,36 @@ async def write_index(shadow: Shadow, due: Mapping[bytes, Replacement], object_f
         new.with_name(f"{new.name}.lock").unlink(missing_ok=True)
 
 
-async def set_refs(shadow: Shadow, due: Mapping[str, tuple[str | None, str]], why: str) -> None:
-    """As `set_ref` of each, by one process where there are many. `due`: what it was, and what it becomes."""
+async def set_refs(shadow: Shadow, due: Moves, why: str) -> None:
+    """As `set_ref` of each, by one process where there are many."""
     if len(due) > MANY_REFS:
         with contextlib.suppress(GitFailed):  # which one, and why, is said below
-            await _set_many(shadow, due, why)
-            return
+            due = await _set_many(shadow, due, why)
     for name, (was, value) in sorted(due.items()):
         await set_ref(shadow, name, was, value, why)
 
 
-async def _set_many(shadow: Shadow, due: Mapping[str, tuple[str | None, str]], why: str) -> None:
+async def _set_many(shadow: Shadow, due: Moves, why: str) -> Moves:
+    """Those that could not be set, and what comes after the first of them. Raises GitFailed."""
+    moves = await _unset(shadow, due)
+    # Each in a transaction of its own, by a git of 2.30 and later: a crash leaves no more than one of them locked.
+    said = [f"start\nupdate {name} {value} {was or '0' * len(value)}\ncommit\n" for name, (was, value) in moves.items()]
+    with contextlib.suppress(GitFailed):
+        await shadow.git.run("update-ref", "--no-deref", "--stdin", stdin=os.fsencode("".join(said)))
+    left = await _unset(shadow, moves)
+    is_set = {name: move for name, move in moves.items() if name not in left}
+    await asyncio.to_thread(_log_all, shadow.repository.common, is_set, why)
+    return left
+
+
+async def _unset(shadow: Shadow, due: Moves) -> Moves:
     listed = await shadow.git.run("for-each-ref", "--format=%(objectname) %(refname)", "refs/heads", "refs/tags")
     lines = (line.split(" ", 1) for line in listed.decode("utf-8", "surrogateescape").splitlines())
     now = {name: value for value, name in lines}
-    moves = {name: move for name, move in sorted(due.items()) if now.get(name) != move[1]}
-    # Each in a transaction of its own, by a git of 2.30 and later: a crash leaves no more than one of them locked.
-    said = [f"start\nupdate {name} {value} {was or '0' * len(value)}\ncommit\n" for name, (was, value) in moves.items()]
-    await shadow.git.run("update-ref", "--no-deref", "--stdin", stdin=os.fsencode("".join(said)))
-    await asyncio.to_thread(_log_all, shadow.repository.common, moves, why)
+    return {name: move for name, move in sorted(due.items()) if now.get(name) != move[1]}
 
 
-def _log_all(git: Path, moves: Mapping[str, tuple[str | None, str]], why: str) -> None:
+def _log_all(git: Path, moves: Moves, why: str) -> None:
     for name, (was, value) in moves.items():
         _log(git, name, was or "0" * len(value), value, why)
 
