@@ -57,6 +57,11 @@ def pytest_configure_node(node: Any) -> None:
     node.workerinput[SHARED] = node.config.stash[_address]
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """First what lasts for minutes: others run beside it, where all at the end would wait for it."""
+    items.sort(key=lambda item: "tests/chaos/test_chaos.py" not in item.nodeid)
+
+
 def pytest_collection_finish() -> None:
     """A look for garbage goes through half a million objects of the tests otherwise: for 2 s on a busy machine.
     In a workflow's thread, that is taken for a deadlock.

@@ -20,10 +20,9 @@ FAULTS = int(os.environ.get("STEERSMAN_CHAOS_FAULTS", str(1 << 62)))
 @pytest.mark.acceptance
 @pytest.mark.linux
 @pytest.mark.timeout(SECONDS + 900)
-async def test_everything_holds(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+async def test_everything_holds(tmp_path: Path) -> None:
     seed = int(os.environ.get("STEERSMAN_CHAOS_SEED") or secrets.randbelow(1 << 32))
-    with capsys.disabled():
-        sys.stdout.write(f"\nSTEERSMAN_CHAOS_SEED={seed}\n")
+    sys.stdout.write(f"STEERSMAN_CHAOS_SEED={seed}\n")
     async with campaign(tmp_path, seed) as made:
         report = await made.run(FAULTS, SECONDS)
     sys.stdout.write(table(report))
