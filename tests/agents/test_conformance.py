@@ -118,7 +118,9 @@ async def test_another_worker_goes_on_with_the_same_process(kit: Kit) -> None:
     assert outcome.attempts == 1
     assert [handle.pid for handle, _ in stage.listener.handles] == [pid, pid]
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
-    assert len({event.model_dump_json(exclude={"seq"}) for event in events}) == len(events)
+    # Claude Code says its usage twice at the end, which may be in one millisecond.
+    said = [event.model_dump_json(exclude={"seq"}) for event in events if event.type != "usage"]
+    assert len(set(said)) == len(said)
 
 
 async def test_an_answer_given_while_nobody_listened_is_not_lost(kit: Kit) -> None:
