@@ -336,7 +336,9 @@ class TestFailures:
         """However often it is asked again, and whatever it said: that is no success, and nobody waits for ever."""
         if acp.name == "opencode" and step != fail(500):
             return  # it asks again for a minute, each time
-        async with acp.run(*[step] * 100, limits={"idle_s": acp.silent_s}) as stage:
+        # Of itself Claude Code asks ten times, for a minute.
+        env = {"CLAUDE_CODE_MAX_RETRIES": "3"}
+        async with acp.run(*[step] * 100, limits={"idle_s": acp.silent_s}, env=env) as stage:
             outcome = await stage.play()
             assert not stage.alive()
         assert (outcome.status, outcome.attempts) == ("failed", 1)

@@ -1,7 +1,10 @@
 """Who polls a task queue: the server keeps it in partitions, and a worker's poll is with one of them."""
 
 import asyncio
+import contextlib
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 from temporalio.api.enums.v1 import TaskQueueType
@@ -11,13 +14,22 @@ from temporalio.client import Client
 
 from steersman.pollers import last_polls
 from tests.support.processes import until
+from tests.support.temporal import DevServer
 
 WORKERS = {f"worker-{number}" for number in range(60)}
 
 pytestmark = pytest.mark.integration
 
 
-async def test_each_of_many_workers_is_known_by_its_first_poll(temporal: Client) -> None:
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[DevServer]:
+    """One with as many partitions as `steer dev` has."""
+    with contextlib.closing(DevServer(tmp_path, is_kept=False).start()) as started:
+        yield started
+
+
+async def test_each_of_many_workers_is_known_by_its_first_poll(server: DevServer) -> None:
+    temporal = await server.default.connect()
     kind = TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY
     begun = datetime.now(UTC)
     polls = [

@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import pytest
 from google.protobuf.duration_pb2 import Duration
@@ -42,8 +42,13 @@ MANY_NAMESPACES = (
     "metrics.breakdownByTaskQueue=false",
     "metrics.breakdownByPartition=false",
     "metrics.breakdownByBuildID=false",
+    # Each queue has three more partitions otherwise, which ask the first for its settings and hand their polls to it.
+    "matching.numTaskqueueReadPartitions=1",
 )
 """Settings of a server that sees hundreds of namespaces and workers come and go."""
+
+FEW_POLLS: dict[str, Any] = {"max_concurrent_workflow_task_polls": 2, "max_concurrent_activity_task_polls": 1}
+"""For a worker of one test's few tasks: each poll costs a call, and one more to end it."""
 
 UP_S = 30.0
 SHARED = "temporal_address"

@@ -37,6 +37,7 @@ from steersman.contracts.run import Approval, Handle, RunResult, RunState, StopR
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.converter import DATA_CONVERTER
 from tests.support import processes
+from tests.support.temporal import FEW_POLLS
 from workers.wiring import workflow_runner
 from workflows.agent_loop import AgentLoop
 from workflows.agent_run import AgentRun
@@ -222,7 +223,7 @@ class FakeHost:
 
         Without the sandbox, as ours are: `replays` has it.
         """
-        options = {"workflow_runner": workflow_runner(), **options}
+        options = {"workflow_runner": workflow_runner(), **FEW_POLLS, **options}
         throttle = timedelta(seconds=0.1)
         return Worker(self.client, task_queue=queue, max_heartbeat_throttle_interval=throttle, **options)
 

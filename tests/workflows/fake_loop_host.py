@@ -35,6 +35,7 @@ from steersman.contracts.notices import NoticeAnswer, NoticeInput
 from steersman.contracts.run import RunState, Usage
 from steersman.contracts.workspace_hold import HoldWorkspace, WorkspaceHeld
 from steersman.contracts.workspace_holder import WorkspaceHolder
+from tests.support.temporal import FEW_POLLS
 from tests.workflows.loop_results import exits, result
 from workers.wiring import workflow_runner
 from workflows.agent_loop import AgentLoop
@@ -251,6 +252,7 @@ class FakeLoopHost:
                 activities=[self.claim_host, self.play_run],
                 max_cached_workflows=cached,
                 max_heartbeat_throttle_interval=timedelta(seconds=0.1),
+                **FEW_POLLS,
             )
             await stack.enter_async_context(here)
             if host:
@@ -273,7 +275,13 @@ class FakeLoopHost:
         ]
         throttle = timedelta(seconds=0.1)
         queue = names.host_queue(self.host)
-        return Worker(self.client, task_queue=queue, activities=activities, max_heartbeat_throttle_interval=throttle)
+        return Worker(
+            self.client,
+            task_queue=queue,
+            activities=activities,
+            max_heartbeat_throttle_interval=throttle,
+            **FEW_POLLS,
+        )
 
     async def start(self, *, loop: str | None = None, **fields: Any) -> Loop:
         """A loop of "claude" that is done when `true` says so, without pauses; its fields may be replaced."""

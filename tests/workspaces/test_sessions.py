@@ -448,5 +448,6 @@ async def test_a_backup_of_a_place_that_lies_is_refused_and_leads_nowhere_else(
         liar = with_place(out, f"echo '{said}'; printf x")
         with pytest.raises(SessionsFailed):
             await liar.sessions.back_up(out.run, tmp_path / "backup")
+        await liar.close()
     assert not (tmp_path / "backup").exists()
     assert not list(tmp_path.rglob("escaped"))
