@@ -13,7 +13,7 @@ import shutil
 import socket
 import sys
 import tempfile
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Final
 
@@ -59,17 +59,29 @@ class NoProgramError(DevServerError):
     """There is no `temporal` program."""
 
 
-def server_command(program: str, port: int, database: Path, ui_port: int | None, metrics_port: int) -> list[str]:
-    """The server's command line. `ui_port`: None without the Web UI; of `blocked_ports`, like `metrics_port`."""
-    command = [program, "server", "start-dev", "--ip", IP, "--port", str(port), "--db-filename", str(database)]
-    settings = DATABASE_SETTINGS if _has_wal(database.resolve().parent) else ()
-    command += [word for each in settings for word in ("--sqlite-pragma", each)]
+def server_command(
+    program: str, port: int, database: Path | None, ui_port: int | None, metrics_port: int | None
+) -> list[str]:
+    """The server's command line. `database`: None for one in memory. `ui_port`: None without the Web UI; of
+    `blocked_ports`, like `metrics_port`, for which the server chooses one of its own where it is None.
+    """
+    command = [program, "server", "start-dev", "--ip", IP, "--port", str(port)]
+    if database is not None:
+        settings = DATABASE_SETTINGS if _has_wal(database.resolve().parent) else ()
+        command += ["--db-filename", str(database), *_each("--sqlite-pragma", settings)]
     command += ["--headless"] if ui_port is None else ["--ui-port", str(ui_port)]
-    command += ["--metrics-port", str(metrics_port)]
-    command += [word for each in SERVER_SETTINGS for word in ("--dynamic-config-value", each)]
-    return command + [
-        word for name, kind in SEARCH_ATTRIBUTES.items() for word in ("--search-attribute", f"{name}={kind}")
-    ]
+    command += [] if metrics_port is None else ["--metrics-port", str(metrics_port)]
+    attributes = (f"{name}={kind}" for name, kind in SEARCH_ATTRIBUTES.items())
+    return command + settings_options(SERVER_SETTINGS) + _each("--search-attribute", attributes)
+
+
+def settings_options(settings: Iterable[str]) -> list[str]:
+    """Options of the server's command line for dynamic configuration, NAME=VALUE each."""
+    return _each("--dynamic-config-value", settings)
+
+
+def _each(option: str, values: Iterable[str]) -> list[str]:
+    return [word for value in values for word in (option, value)]
 
 
 def _has_wal(directory: Path) -> bool:

@@ -28,8 +28,7 @@ from temporalio.runtime import Runtime, TelemetryConfig
 from temporalio.service import RPCError
 
 from steersman._client.search_attributes import AGENT_NAME, indexed_types
-from steersman.cli.devserver import DATABASE_SETTINGS, SERVER_SETTINGS
-from steersman.contracts.names import SEARCH_ATTRIBUTES
+from steersman.cli.devserver import server_command, settings_options
 from steersman.converter import DATA_CONVERTER
 
 SHORT_HISTORIES = ("limit.historyCount.suggestContinueAsNew=60",)
@@ -93,7 +92,7 @@ class DevServer:
         self.log = directory / "server.log"
         self._is_kept = is_kept
         self.database = directory / "temporal.db"
-        self._settings = (*SERVER_SETTINGS, *settings)
+        self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
     @property
@@ -108,13 +107,8 @@ class DevServer:
 
     def start(self) -> "DevServer":
         """Start, and return once the frontend accepts connections."""
-        command = [binary("temporal"), "server", "start-dev", "--headless", "--ip", "127.0.0.1"]
-        command += ["--port", str(self.port), "--log-level", "error"]
-        if self._is_kept:
-            command += ["--db-filename", str(self.database)]
-            command += [part for each in DATABASE_SETTINGS for part in ("--sqlite-pragma", each)]
-        command += [part for each in self._settings for part in ("--dynamic-config-value", each)]
-        command += [part for item in SEARCH_ATTRIBUTES.items() for part in ("--search-attribute", "=".join(item))]
+        command = server_command(binary("temporal"), self.port, self.database if self._is_kept else None, None, None)
+        command += ["--log-level", "error", *settings_options(self._settings)]
         # Its threads look for work on every core otherwise: a run costs the server a seventh more processor time.
         # Of hundreds of namespaces it keeps a gigabyte, and looks through it for garbage: a twelfth of a suite's time.
         env = {**os.environ, "GOMAXPROCS": "1", "GOGC": "400", "GOMEMLIMIT": "4GiB"}
