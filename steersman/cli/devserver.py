@@ -60,7 +60,7 @@ class NoProgramError(DevServerError):
 
 
 def server_command(
-    program: str, port: int, database: Path | None, ui_port: int | None, metrics_port: int | None
+    program: str, port: int, database: Path | None, ui_port: int | None = None, metrics_port: int | None = None
 ) -> list[str]:
     """The server's command line. `database`: None for one in memory. `ui_port`: None without the Web UI; of
     `blocked_ports`, like `metrics_port`, for which the server chooses one of its own where it is None.

@@ -1,6 +1,7 @@
 """What every agent must do on every runtime, the real programs included."""
 
 import asyncio
+import json
 import re
 from dataclasses import replace
 from itertools import pairwise
@@ -121,6 +122,8 @@ async def test_another_worker_goes_on_with_the_same_process(kit: Kit) -> None:
     # Claude Code says its usage twice at the end, which may be in one millisecond.
     said = [event.model_dump_json(exclude={"seq"}) for event in events if event.type != "usage"]
     assert len(set(said)) == len(said)
+    sources = {tuple(json.loads(line)["source"]) for line in stage.directory.events.read_bytes().splitlines()}
+    assert len(sources) == len(events), "each is of another place in the journal"
 
 
 async def test_an_answer_given_while_nobody_listened_is_not_lost(kit: Kit) -> None:

@@ -107,7 +107,7 @@ class DevServer:
 
     def start(self) -> "DevServer":
         """Start, and return once the frontend accepts connections."""
-        command = server_command(binary("temporal"), self.port, self.database if self._is_kept else None, None, None)
+        command = server_command(binary("temporal"), self.port, self.database if self._is_kept else None)
         command += ["--log-level", "error", *settings_options(self._settings)]
         # Its threads look for work on every core otherwise: a run costs the server a seventh more processor time.
         # Of hundreds of namespaces it keeps a gigabyte, and looks through it for garbage: a twelfth of a suite's time.

@@ -138,9 +138,11 @@ async def _set_many(shadow: Shadow, due: Moves, why: str) -> Moves:
     moves = await _unset(shadow, due)
     # Each in a transaction of its own, by a git of 2.30 and later: a crash leaves no more than one of them locked.
     said = [f"start\nupdate {name} {value} {was or '0' * len(value)}\ncommit\n" for name, (was, value) in moves.items()]
-    with contextlib.suppress(GitFailed):
+    left: Moves = {}
+    try:
         await shadow.git.run("update-ref", "--no-deref", "--stdin", stdin=os.fsencode("".join(said)))
-    left = await _unset(shadow, moves)
+    except GitFailed:
+        left = await _unset(shadow, moves)
     is_set = {name: move for name, move in moves.items() if name not in left}
     await asyncio.to_thread(_log_all, shadow.repository.common, is_set, why)
     return left
