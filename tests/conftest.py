@@ -70,6 +70,16 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """With what a test can be made again that goes by chance, also of one that has passed."""
+    for reports in terminalreporter.stats.values():
+        for each in reports:
+            if getattr(each, "when", "") == "call":
+                for name, value in each.user_properties:  # other plugins put things there, too
+                    if name.startswith("STEERSMAN_"):
+                        terminalreporter.write_line(f"{name}={value} {each.nodeid}")
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(exitstatus: int | pytest.ExitCode) -> None:
     _code.append(int(exitstatus))

@@ -6,6 +6,7 @@ STEERSMAN_CHAOS_SEED and STEERSMAN_CHAOS_FAULTS make a round again.
 import os
 import secrets
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,15 +15,16 @@ from tests.chaos.campaign import campaign
 from tests.chaos.report import table
 
 SECONDS = float(os.environ.get("STEERSMAN_CHAOS_SECONDS", "180"))
+SEED = "STEERSMAN_CHAOS_SEED"
 FAULTS = int(os.environ.get("STEERSMAN_CHAOS_FAULTS", str(1 << 62)))
 
 
 @pytest.mark.acceptance
 @pytest.mark.linux
 @pytest.mark.timeout(SECONDS + 900)
-async def test_everything_holds(tmp_path: Path) -> None:
-    seed = int(os.environ.get("STEERSMAN_CHAOS_SEED") or secrets.randbelow(1 << 32))
-    sys.stdout.write(f"STEERSMAN_CHAOS_SEED={seed}\n")
+async def test_everything_holds(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
+    seed = int(os.environ.get(SEED) or secrets.randbelow(1 << 32))
+    record_property(SEED, seed)
     async with campaign(tmp_path, seed) as made:
         report = await made.run(FAULTS, SECONDS)
     sys.stdout.write(table(report))
