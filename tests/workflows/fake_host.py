@@ -286,6 +286,21 @@ async def phase(run: Run, wanted: str) -> RunState:
     return found
 
 
+async def took(run: Run, signal: str) -> None:
+    """Wait until a workflow task has taken this signal. Nothing is asked of the workflow: one that no worker caches may
+    lose a task over a query that comes meanwhile (temporalio 1.35.0 drops what waits beside the first as it evicts).
+    """
+
+    async def taken() -> bool:
+        found = [
+            event.workflow_execution_signaled_event_attributes.signal_name or EventType.Name(event.event_type)
+            for event in (await run.fetch_history()).events
+        ]
+        return signal in found and "EVENT_TYPE_WORKFLOW_TASK_COMPLETED" in found[found.index(signal) :]
+
+    await until(taken)
+
+
 async def succeeded(run: Run) -> RunResult:
     """The result of a run that completes."""
     async with asyncio.timeout(WAIT_S):

@@ -27,6 +27,7 @@ from tests.workflows.fake_host import (
     replays,
     state,
     succeeded,
+    took,
     until,
 )
 
@@ -35,7 +36,7 @@ pytestmark = [pytest.mark.integration, QUIET]
 
 async def test_a_running_agent_is_stopped_with_proof(any_fake: FakeHost) -> None:
     run = await any_fake.start()
-    await phase(run, "running")
+    await took(run, names.SESSION_STARTED)
     await run.cancel()
     closed = await cancelled(run)
     assert closed.phase == "closed"

@@ -41,6 +41,7 @@ from tests.workflows.fake_host import (
     phase,
     state,
     succeeded,
+    took,
     until,
 )
 
@@ -49,6 +50,7 @@ pytestmark = [pytest.mark.integration, QUIET]
 
 async def test_a_run_succeeds(any_fake: FakeHost, request: pytest.FixtureRequest) -> None:
     run = await any_fake.start(labels={"team": "x"}, limits={"duration_s": 600})
+    await took(run, names.SESSION_STARTED)
     running = await phase(run, "running")
     assert (running.agent, running.workspace, running.host) == ("claude", "/w", any_fake.host)
     assert running.handle is not None
