@@ -37,6 +37,7 @@ from workflows.agent_run import AgentRun
 from workflows.host_sweep import SweepHost
 from workflows.runner import ReplaySafeRunner
 
+LOOK_S = 0.2
 RETIRED_S = 45.0
 """A subject that is still at work after so long is cancelled: some never end by themselves."""
 LED_S = 60.0
@@ -75,6 +76,7 @@ class Campaign:
             await self._machine.start()
             quiet = Runtime(telemetry=TelemetryConfig(logging=None))  # that no server answers is part of it
             self._steersman = Steersman(await self._machine.site.namespace.connect(quiet))
+            self._watches.append(asyncio.create_task(self._count_agents()))
             await self._strike(faults, began + seconds)
             await self._settle()
             await self._judge()
@@ -138,10 +140,17 @@ class Campaign:
                 if time.monotonic() - began > RETIRED_S and not new.befell["retired"]:
                     await handle.cancel(rpc_timeout=RPC_S)
                     new.befell["retired"] += 1
-            if new.is_claude:
-                shims = [each for each in living(self._machine.site.state, [new]) if each.agent is not None]
-                new.agents_at_once = max(new.agents_at_once, len(shims))
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(LOOK_S)
+
+    async def _count_agents(self) -> None:
+        """How many each has at a time."""
+        while True:
+            looked_for = [each for each in self._open if each.is_claude]
+            shims = living(self._machine.site.state, looked_for) if looked_for else []
+            for each in looked_for:
+                agents = sum(shim.subject is each and shim.agent is not None for shim in shims)
+                each.agents_at_once = max(each.agents_at_once, agents)
+            await asyncio.sleep(LOOK_S)
 
     async def _begun_anew(self, closed: Subject) -> bool:
         """Whether a reset that was under way came after the end: then there is one more to wait for."""

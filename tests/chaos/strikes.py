@@ -2,17 +2,16 @@
 what Steersman says of its processes is not believed here.
 """
 
-import contextlib
 import os
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 
 from tests.chaos.machine import Machine
 from tests.chaos.schedule import Step
 from tests.chaos.subjects import Subject
-from tests.support.processes import command_lines, lives
+from tests.support.processes import children, command_lines
 
 FROM_BELOW = ("worker_", "shim_", "agent_", "server_", "disk_", "clock_")
 SHIM = "steersman-shim "
@@ -30,31 +29,20 @@ class Living:
     agent: int | None
 
 
-def living(state: Path, subjects: list[Subject]) -> list[Living]:
+def living(state: Path, subjects: Collection[Subject]) -> list[Living]:
     """The shims of these subjects, as the machine's process table has them."""
-    found = []
-    children = _children()
+    shims: list[tuple[int, str]] = []
     for pid, line in sorted(command_lines().items()):
         directory = line.strip().removeprefix(SHIM)
-        if not line.startswith(SHIM) or not directory.startswith(f"{state}/runs/"):
-            continue
-        run = Path(directory).relative_to(state / "runs").parts[0]
-        for subject in subjects:
-            if subject.owns(run):
-                agents = children.get(pid, [])
-                found.append(Living(subject, run, pid, agents[0] if agents else None))
-    return found
-
-
-def _children() -> dict[int, list[int]]:
-    found: dict[int, list[int]] = {}
-    for each in Path("/proc").iterdir():
-        with contextlib.suppress(OSError, ValueError):
-            pid = int(each.name)
-            parent = int((each / "stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[1])
-            if lives(pid):
-                found.setdefault(parent, []).append(pid)
-    return {parent: sorted(pids) for parent, pids in found.items()}
+        if line.startswith(SHIM) and directory.startswith(f"{state}/runs/"):
+            shims.append((pid, Path(directory).relative_to(state / "runs").parts[0]))
+    agents = children([pid for pid, _ in shims])
+    return [
+        Living(subject, run, pid, agents[pid][0] if pid in agents else None)
+        for pid, run in shims
+        for subject in subjects
+        if subject.owns(run)
+    ]
 
 
 class Strikes:

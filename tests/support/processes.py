@@ -9,7 +9,7 @@ import inspect
 import os
 import signal
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from pathlib import Path
 from typing import Any, TypeVar, overload
 
@@ -41,6 +41,16 @@ def parent(pid: int) -> int | None:
     """The process that a process descends from; None of one that is gone."""
     stat = _stat(pid)
     return int(stat[1]) if stat else None
+
+
+def children(of: Collection[int]) -> dict[int, list[int]]:
+    """The processes that live directly below each of these, in the order of their numbers."""
+    found: dict[int, list[int]] = {}
+    for pid in sorted(_pids()) if of else ():
+        stat = _stat(pid)
+        if stat and int(stat[1]) in of and stat[0] not in "ZX":
+            found.setdefault(int(stat[1]), []).append(pid)
+    return found
 
 
 def inhabitant(member: int, number: int) -> int | None:
@@ -108,7 +118,9 @@ async def until(condition: Callable[[], Any], timeout_s: float = PATIENCE_S) -> 
 
 
 def _pids() -> list[int]:
-    return [int(each.name) for each in Path("/proc").iterdir() if each.name.isdigit() and int(each.name) != os.getpid()]
+    own = os.getpid()
+    with os.scandir("/proc") as found:
+        return [pid for each in found if each.name.isdigit() and (pid := int(each.name)) != own]
 
 
 def _namespace(pid: int) -> str:
@@ -125,6 +137,8 @@ def _stat(pid: int) -> list[str]:
 
 def _read(pid: int, what: str) -> str:
     try:
-        return Path(f"/proc/{pid}/{what}").read_bytes().replace(b"\0", b" ").decode("utf-8", "replace")
+        # Hundreds are read, several times a second: a Path and a buffer would be half of it.
+        with open(f"/proc/{pid}/{what}", "rb", buffering=0) as file:  # noqa: PTH123
+            return file.read().replace(b"\0", b" ").decode("utf-8", "replace")
     except OSError:
         return ""
