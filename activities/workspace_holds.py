@@ -21,7 +21,7 @@ from activities.store.event_reader import is_ended
 from activities.store.hold_files import Hold, heads
 from activities.store.runs import RunStore
 from activities.temporal.callers import Caller, caller, standing_of
-from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT
+from activities.temporal.execution import QUERY_ERRORS, QUERY_TIMEOUT, stated
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, InvalidRequest, WorkspaceError
@@ -247,7 +247,7 @@ class WorkspaceHolds:
         """Whether another host has it: this one's answer to its claim was lost, or it went where a checkpoint is."""
         workflow = self._context.client.get_workflow_handle(key.run)
         try:
-            state = await workflow.query(names.STATE_QUERY, rpc_timeout=QUERY_TIMEOUT)
+            state = await stated(workflow, QUERY_TIMEOUT, dict)
         except QUERY_ERRORS:
             return False
         host = state.get("host") if isinstance(state, dict) else None

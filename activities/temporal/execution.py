@@ -125,7 +125,7 @@ async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
     timeouts, repeats = [FIRST_TIMEOUT, QUERY_TIMEOUT], STALE_REPEATS
     while True:
         try:
-            state: RunState = await workflow.query(names.STATE_QUERY, result_type=RunState, rpc_timeout=timeouts[0])
+            state: RunState = await stated(workflow, timeouts[0], RunState)
         except WorkflowQueryFailedError as error:
             if not asks_again(error.message) or not repeats:
                 raise
@@ -136,6 +136,16 @@ async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
             timeouts.pop(0)
         else:
             return state
+
+
+async def stated(workflow: WorkflowHandle[Any, Any], within: timedelta, as_type: type) -> Any:
+    """What a workflow says of its state, asked once. Raises one of QUERY_ERRORS."""
+    try:
+        # `rpc_timeout` is that of one attempt, and the SDK makes more, for 10 s, where the query of another one waits.
+        async with asyncio.timeout(within.total_seconds()):
+            return await workflow.query(names.STATE_QUERY, result_type=as_type, rpc_timeout=within)
+    except TimeoutError as error:
+        raise RPCError("no worker answered in time", RPCStatusCode.DEADLINE_EXCEEDED, b"") from error
 
 
 async def until_closed(client: Client) -> None:

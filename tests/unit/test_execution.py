@@ -1,5 +1,6 @@
 """Asking a run's workflow for its state while one worker follows on another."""
 
+import asyncio
 from datetime import timedelta
 from typing import Any, cast
 
@@ -7,6 +8,7 @@ import pytest
 from temporalio.client import WorkflowHandle, WorkflowQueryFailedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.temporal import execution
 from activities.temporal.execution import FIRST_TIMEOUT, QUERY_TIMEOUT, state_of
 from steersman.contracts.errors import ASK_AGAIN
 from steersman.contracts.run import RunState
@@ -49,3 +51,18 @@ async def test_what_stays_is_raised(errors: list[Exception]) -> None:
         await asked(workflow)
     assert raised.value is errors[-1]
     assert sum(set(workflow.patience), timedelta()) <= FIRST_TIMEOUT + QUERY_TIMEOUT
+
+
+async def test_it_waits_no_longer_than_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where another's query waits at the server, the SDK goes on for 10 s whatever an attempt may take."""
+    for name in ("FIRST_TIMEOUT", "QUERY_TIMEOUT"):
+        monkeypatch.setattr(execution, name, timedelta(milliseconds=10))
+
+    class Full(Workflow):
+        async def query(self, name: str, *, result_type: type, rpc_timeout: timedelta) -> RunState:
+            await asyncio.Event().wait()
+            raise AssertionError
+
+    async with asyncio.timeout(5):
+        with pytest.raises(RPCError, match="in time"):
+            await asked(Full())
