@@ -3,10 +3,8 @@
 import asyncio
 import json
 import os
-import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 from typing import Any, cast
 
 import acp
@@ -15,11 +13,11 @@ from acp.interfaces import Client
 from acp.schema import AllowedOutcome, DeniedOutcome, RequestPermissionResponse
 
 from tests.acceptance.site import Site
+from tests.cli.forked_steer import Piped, piped
 from tests.scripted_model import Script
 from tests.support.processes import until
 
 LIMIT = 64 << 20
-STEER = Path(sys.executable).with_name("steer")
 
 
 class Screen:
@@ -74,7 +72,7 @@ class Screen:
 class Editor:
     """Its process of `steer acp`, initialized."""
 
-    def __init__(self, process: asyncio.subprocess.Process, screen: Screen, agent: Any, about: Any) -> None:
+    def __init__(self, process: Piped, screen: Screen, agent: Any, about: Any) -> None:
         self.process, self.screen, self.agent, self.about = process, screen, agent, about
 
     async def prompt(self, session: str, text: str) -> Any:
@@ -82,8 +80,6 @@ class Editor:
 
     async def close(self) -> str:
         """As by the user: its end of the pipe closes. Returns what the process said on stderr."""
-        assert self.process.stdin
-        assert self.process.stderr
         self.process.stdin.close()
         said = await self.process.stderr.read()
         assert await asyncio.wait_for(self.process.wait(), 20) == 0, said.decode()
@@ -96,18 +92,9 @@ async def editor(
 ) -> AsyncIterator[Editor]:
     """An editor for the length of a block. `arguments`: of `steer acp`; `env`, `command`: of its agents."""
     options = [part for name, value in (env or {}).items() for part in ("--env", f"{name}={value}")]
-    process = await asyncio.create_subprocess_exec(
-        str(STEER),
-        "acp",
-        *options,
-        *arguments,
-        *(("--", *command) if command else ()),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-        limit=LIMIT,
-        env={"PATH": os.environ["PATH"], "HOME": str(site.root / "home"), **site.namespace.env},
-    )
+    words = ["acp", *options, *arguments, *(("--", *command) if command else ())]
+    variables = {"PATH": os.environ["PATH"], "HOME": str(site.root / "home"), **site.namespace.env}
+    process = await piped(words, variables, LIMIT)
     screen = Screen()
 
     def observe(event: StreamEvent) -> None:
@@ -115,7 +102,6 @@ async def editor(
         if event.direction is StreamDirection.INCOMING and "error" in frame:
             screen.errors[str(frame["id"])] = frame["error"]
         if screen.raw_answer is not None and frame.get("method") == "session/request_permission":
-            assert process.stdin
             process.stdin.write(json.dumps({"jsonrpc": "2.0", "id": frame["id"], **screen.raw_answer}).encode() + b"\n")
 
     conn = acp.connect_to_agent(
@@ -125,14 +111,11 @@ async def editor(
         try:
             about = await asyncio.wait_for(conn.initialize(protocol_version=acp.PROTOCOL_VERSION), 30)
         except ConnectionError as error:
-            assert process.stderr
             raise AssertionError((await process.stderr.read()).decode()) from error
         yield Editor(process, screen, conn, about)
     finally:
         await conn.close()
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
+        await process.close()
 
 
 def environment(script: Script, mark: str) -> dict[str, str]:

@@ -446,7 +446,6 @@ class TestLoading:
 class TestWhatIsRefused:
     async def test_an_editor_that_says_nonsense(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         async with session(shared, model.script("nonsense", say("one")), mark) as (opened, id):
-            assert opened.process.stdin
             for line in NONSENSE:
                 opened.process.stdin.write(line + b"\n")
             with pytest.raises(RequestError):

@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,49 @@ from tests.support.forkserver import Descriptor, Forked
 PATIENCE_S = 60
 
 
-async def forked(words: Sequence[str], env: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
-    """What became of the command on pipes: its exit code, its output, its complaints."""
+class Piped:
+    """The command on pipes, as asyncio's `Process` is a program's, as far as a test needs it. See `piped`."""
+
+    def __init__(self, process: Forked, limit: int) -> None:
+        self._process = process
+        self.stdout, self.stderr = asyncio.StreamReader(limit), asyncio.StreamReader(limit)
+        self.stdin: asyncio.StreamWriter
+        self._pipes: list[asyncio.BaseTransport] = []
+
+    async def connect(self, stdin: int, stdout: int, stderr: int) -> None:
+        """Our ends of its pipes."""
+        loop = asyncio.get_running_loop()
+        for number, reader in ((stdout, self.stdout), (stderr, self.stderr)):
+            reading, of_it = os.fdopen(number, "rb", buffering=0), partial(asyncio.StreamReaderProtocol, reader)
+            self._pipes.append((await loop.connect_read_pipe(of_it, reading))[0])
+        file = os.fdopen(stdin, "wb", buffering=0)
+        transport, writing = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+        self._pipes.append(transport)
+        self.stdin = asyncio.StreamWriter(transport, writing, None, loop)
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    async def wait(self) -> int:
+        while (code := self._process.poll()) is None:
+            await asyncio.sleep(0.005)
+        return code
+
+    def send_signal(self, number: int) -> None:
+        self._process.send_signal(number)
+
+    async def close(self) -> None:
+        """Kill it, if it is still there, and close the pipes."""
+        self._process.kill()
+        await self.wait()
+        for each in self._pipes:
+            each.close()
+        await asyncio.sleep(0)
+
+
+async def piped(words: Sequence[str], env: Mapping[str, str], limit: int = 1 << 16) -> Piped:
+    """The command, still going. `limit`: bytes of its output's longest line, for whoever reads lines."""
     (their_in, our_in), (our_out, their_out), (our_err, their_err) = os.pipe(), os.pipe(), os.pipe()
     theirs = (their_in, their_out, their_err)
     try:
@@ -25,40 +67,30 @@ async def forked(words: Sequence[str], env: Mapping[str, str], stdin: bytes) -> 
     finally:
         for each in theirs:
             os.close(each)
+    steer = Piped(process, limit)
+    await steer.connect(our_in, our_out, our_err)
+    return steer
+
+
+async def forked(words: Sequence[str], env: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
+    """What became of the command on pipes: its exit code, its output, its complaints."""
+    steer = await piped(words, env)
     try:
         async with asyncio.timeout(PATIENCE_S):
-            _, out, err = await asyncio.gather(_told(our_in, stdin), _said(our_out), _said(our_err))
-            while (code := process.poll()) is None:
-                await asyncio.sleep(0.005)
-            return code, out, err
+            _, out, err = await asyncio.gather(_told(steer.stdin, stdin), steer.stdout.read(), steer.stderr.read())
+            return await steer.wait(), out, err
     finally:
-        process.kill()
-        process.wait()
+        await steer.close()
 
 
-async def _told(pipe: int, data: bytes) -> None:
-    transport, protocol = await asyncio.get_running_loop().connect_write_pipe(
-        asyncio.streams.FlowControlMixin, os.fdopen(pipe, "wb", buffering=0)
-    )
-    writer = asyncio.StreamWriter(transport, protocol, None, asyncio.get_running_loop())
+async def _told(stdin: asyncio.StreamWriter, data: bytes) -> None:
     try:
-        writer.write(data)
-        await writer.drain()
+        stdin.write(data)
+        await stdin.drain()
     except (BrokenPipeError, ConnectionResetError):
         pass  # it has not read all of it, or nothing
     finally:
-        transport.close()
-
-
-async def _said(pipe: int) -> bytes:
-    reader = asyncio.StreamReader()
-    transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb", buffering=0)
-    )
-    try:
-        return await reader.read()
-    finally:
-        transport.close()
+        stdin.close()
 
 
 def at_terminal(words: Sequence[str], env: Mapping[str, str], directory: str | None, terminal: int) -> Forked:
