@@ -2,12 +2,11 @@
 
 import json
 import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).parents[2]
+from tests.cli.forked_steer import on_files
+from tests.support.forkserver import Forked
 
 
 class Reader:
@@ -15,8 +14,8 @@ class Reader:
 
     def __init__(self, run: str, file: Path, env: dict[str, str]) -> None:
         self.run, self._file = run, file
-        self._env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), **env}
-        self._process: subprocess.Popen[bytes] | None = None
+        self._env = {"PATH": os.environ["PATH"], **env}
+        self._process: Forked | None = None
         self.cuts = 0
         file.touch()
         self.go_on()
@@ -26,9 +25,9 @@ class Reader:
         whole, _, _ = self._file.read_bytes().rpartition(b"\n")
         self._file.write_bytes(whole + b"\n" if whole else b"")
         after = json.loads(whole.splitlines()[-1])["seq"] if whole else 0
-        command = [sys.executable, "-m", "steersman.cli", "attach", self.run, "--json", "--after", str(after)]
-        with self._file.open("ab") as out, self._file.with_suffix(".err").open("ab") as err:
-            self._process = subprocess.Popen(command, env=self._env, stdin=subprocess.DEVNULL, stdout=out, stderr=err)
+        words, error = ["attach", self.run, "--json", "--after", str(after)], self._file.with_suffix(".err")
+        with Path(os.devnull).open("rb") as nothing, self._file.open("ab") as out, error.open("ab") as err:
+            self._process = on_files(words, self._env, (nothing.fileno(), out.fileno(), err.fileno()))
 
     def cut(self) -> None:
         """SIGKILL, and again from there."""

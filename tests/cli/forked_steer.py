@@ -58,12 +58,17 @@ class Piped:
         await asyncio.sleep(0)
 
 
+def on_files(words: Sequence[str], env: Mapping[str, str], files: tuple[int, int, int]) -> Forked:
+    """The command, still going, with these as its stdin, stdout and stderr."""
+    return Forked(_on_files, tuple(words), dict(env), str(Path.cwd()), *map(Descriptor, files))
+
+
 async def piped(words: Sequence[str], env: Mapping[str, str], limit: int = 1 << 16) -> Piped:
     """The command, still going. `limit`: bytes of its output's longest line, for whoever reads lines."""
     (their_in, our_in), (our_out, their_out), (our_err, their_err) = os.pipe(), os.pipe(), os.pipe()
     theirs = (their_in, their_out, their_err)
     try:
-        process = Forked(_on_pipes, tuple(words), dict(env), str(Path.cwd()), *map(Descriptor, theirs))
+        process = on_files(words, env, theirs)
     finally:
         for each in theirs:
             os.close(each)
@@ -98,7 +103,7 @@ def at_terminal(words: Sequence[str], env: Mapping[str, str], directory: str | N
     return Forked(_at_terminal, tuple(words), dict(env), directory or str(Path.cwd()), Descriptor(terminal))
 
 
-def _on_pipes(words: tuple[str, ...], env: dict[str, str], directory: str, *streams: int) -> None:
+def _on_files(words: tuple[str, ...], env: dict[str, str], directory: str, *streams: int) -> None:
     for number, each in enumerate(streams):
         os.dup2(each, number)
         os.close(each)
