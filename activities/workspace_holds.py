@@ -247,7 +247,7 @@ class WorkspaceHolds:
         """Whether another host has it: this one's answer to its claim was lost, or it went where a checkpoint is."""
         workflow = self._context.client.get_workflow_handle(key.run)
         try:
-            state = await stated(workflow, QUERY_TIMEOUT, dict)
+            state = await stated(workflow, QUERY_TIMEOUT, object)  # a workflow of somebody else's may say anything
         except QUERY_ERRORS:
             return False
         host = state.get("host") if isinstance(state, dict) else None
