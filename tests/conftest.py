@@ -72,12 +72,11 @@ def pytest_collection_finish() -> None:
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """With what a test can be made again that goes by chance, also of one that has passed."""
-    for reports in terminalreporter.stats.values():
-        for each in reports:
-            if getattr(each, "when", "") == "call":
-                for name, value in each.user_properties:  # other plugins put things there, too
-                    if name.startswith("STEERSMAN_"):
-                        terminalreporter.write_line(f"{name}={value} {each.nodeid}")
+    every = (each for reports in terminalreporter.stats.values() for each in reports)
+    for test in (each for each in every if getattr(each, "when", "") == "call"):
+        for name, value in test.user_properties:
+            if name.startswith("STEERSMAN_"):  # other plugins put things there, too
+                terminalreporter.write_line(f"{name}={value} {test.nodeid}")
 
 
 @pytest.hookimpl(trylast=True)

@@ -7,6 +7,7 @@ import signal
 import sys
 import termios
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -17,45 +18,31 @@ from tests.support.forkserver import Descriptor, Forked
 PATIENCE_S = 60
 
 
+@dataclass(frozen=True)
 class Piped:
     """The command on pipes, as asyncio's `Process` is a program's, as far as a test needs it. See `piped`."""
 
-    def __init__(self, process: Forked, limit: int) -> None:
-        self._process = process
-        self.stdout, self.stderr = asyncio.StreamReader(limit), asyncio.StreamReader(limit)
-        self.stdin: asyncio.StreamWriter
-        self._pipes: list[asyncio.BaseTransport] = []
-
-    async def connect(self, stdin: int, stdout: int, stderr: int) -> None:
-        """Our ends of its pipes."""
-        loop = asyncio.get_running_loop()
-        for number, reader in ((stdout, self.stdout), (stderr, self.stderr)):
-            reading, of_it = os.fdopen(number, "rb", buffering=0), partial(asyncio.StreamReaderProtocol, reader)
-            self._pipes.append((await loop.connect_read_pipe(of_it, reading))[0])
-        file = os.fdopen(stdin, "wb", buffering=0)
-        transport, writing = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
-        self._pipes.append(transport)
-        self.stdin = asyncio.StreamWriter(transport, writing, None, loop)
-
-    @property
-    def returncode(self) -> int | None:
-        return self._process.poll()
+    process: Forked
+    stdin: asyncio.StreamWriter
+    stdout: asyncio.StreamReader
+    stderr: asyncio.StreamReader
+    pipes: tuple[asyncio.BaseTransport, ...]
 
     async def wait(self) -> int:
-        while (code := self._process.poll()) is None:
+        while (code := self.process.poll()) is None:
             await asyncio.sleep(0.005)
         return code
 
     def send_signal(self, number: int) -> None:
-        self._process.send_signal(number)
+        self.process.send_signal(number)
 
     async def close(self) -> None:
         """Kill it, if it is still there, and close the pipes."""
-        self._process.kill()
+        self.process.kill()
         await self.wait()
-        for each in self._pipes:
+        for each in self.pipes:
             each.close()
-        await asyncio.sleep(0)
+        await asyncio.sleep(0)  # they are closed by the loop, which may end with the test
 
 
 def on_files(words: Sequence[str], env: Mapping[str, str], files: tuple[int, int, int]) -> Forked:
@@ -72,9 +59,25 @@ async def piped(words: Sequence[str], env: Mapping[str, str], limit: int = 1 << 
     finally:
         for each in theirs:
             os.close(each)
-    steer = Piped(process, limit)
-    await steer.connect(our_in, our_out, our_err)
-    return steer
+    stdin = await _writer(our_in)
+    stdout, of_stdout = await _reader(our_out, limit)
+    stderr, of_stderr = await _reader(our_err, limit)
+    return Piped(process, stdin, stdout, stderr, (stdin.transport, of_stdout, of_stderr))
+
+
+async def _writer(pipe: int) -> asyncio.StreamWriter:
+    loop = asyncio.get_running_loop()
+    file = os.fdopen(pipe, "wb", buffering=0)
+    transport, protocol = await loop.connect_write_pipe(asyncio.streams.FlowControlMixin, file)
+    return asyncio.StreamWriter(transport, protocol, None, loop)
+
+
+async def _reader(pipe: int, limit: int) -> tuple[asyncio.StreamReader, asyncio.BaseTransport]:
+    reader = asyncio.StreamReader(limit)
+    file = os.fdopen(pipe, "rb", buffering=0)
+    made = partial(asyncio.StreamReaderProtocol, reader)
+    transport, _ = await asyncio.get_running_loop().connect_read_pipe(made, file)
+    return reader, transport
 
 
 async def forked(words: Sequence[str], env: Mapping[str, str], stdin: bytes) -> tuple[int, bytes, bytes]:
