@@ -16,6 +16,7 @@ from activities.workspaces.checkpoints import WorkspaceCheckpoints
 from activities.workspaces.git.checkpoint_commits import hashed
 from activities.workspaces.git.kept_commits import Counts
 from activities.workspaces.git.runner import GitFailed
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.workspace import ListWorkspaceCheckpoints, WorkspaceCheckpoint, WorkspaceCheckpointPage
 
@@ -51,7 +52,7 @@ class CheckpointActivities:
 
     async def _counts(self, directory: Path, workspace: Path, pairs: dict[str, tuple[str, str]]) -> dict[str, Counts]:
         try:
-            async with asyncio.timeout(COUNT_S):
+            async with timeouts.timeout(COUNT_S):
                 counted = await self._checkpoints.count_all(directory, workspace, pairs.values())
         except (TimeoutError, GitFailed):  # an agent may have spoiled what is kept
             return {}

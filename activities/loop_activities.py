@@ -30,6 +30,7 @@ from activities.workspaces.git.checkpoint_commits import NoCheckpoint, ref
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
@@ -213,7 +214,7 @@ class LoopActivities:
         if state.execution is None:
             return state
         try:
-            async with asyncio.timeout(END_S):
+            async with timeouts.timeout(END_S):
                 read = await self._consumption(RunKey(run=run, execution=state.execution))
         except Exception as error:  # noqa: BLE001 - it is no reason to do without the state
             facts = {"run": run, "error": str(error) or f"its agent was not gone after {END_S:g} s"}

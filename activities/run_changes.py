@@ -24,6 +24,7 @@ from activities.workspaces.git.checkpoint_commits import REFS, hashed, quoted
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 from steersman.contracts.run import Changes
 from steersman.contracts.workspace import Diff, Undone
 
@@ -57,7 +58,7 @@ class RunChanges:
         """The checkpoint after a run's last process, and what differs from the one before its first. Raises nothing."""
         changes = Changes(before=before)
         try:
-            async with asyncio.timeout(END_S):
+            async with timeouts.timeout(END_S):
                 after = await self.keep(directory, workspace, AFTER)
                 changes = changes.model_copy(update={"after": after})
                 files, added, removed = await self._checkpoints.count(self._shadow(workspace), workspace, before, after)
@@ -75,7 +76,7 @@ class RunChanges:
         """
         changes = Changes(before=before, after=after)
         try:
-            async with asyncio.timeout(END_S):
+            async with timeouts.timeout(END_S):
                 shadow = self._shadow(top)
                 for what, commit in ((BEFORE, before), (AFTER, after)):
                     name = f"{refs_of(directory)}{what}-{secrets.token_hex(8)}"
@@ -128,7 +129,7 @@ class RunChanges:
             place = recorded.get("asked", place)
         workspace, refs = Path(place), refs_of(directory)
         with suppress(NoRepository, GitFailed, OSError, ValueError):
-            async with asyncio.timeout(END_S):
+            async with timeouts.timeout(END_S):
                 for what in (BEFORE, AFTER):
                     await self._checkpoints.drop_refs(self._shadow(workspace), workspace, f"{refs}{what}-")
 
@@ -169,7 +170,7 @@ class RunBaseline:
         if not (before := self.commit):
             return ""
         try:
-            async with asyncio.timeout(BASELINE_S):
+            async with timeouts.timeout(BASELINE_S):
                 found = await self._changes.diff(self._workspace, before, None, limit)
         except Exception:  # noqa: BLE001 - whatever lies in a workspace, the run goes on
             return ""
@@ -179,7 +180,7 @@ class RunBaseline:
         if not self._wanted or self.commit:
             return None
         try:
-            async with asyncio.timeout(BASELINE_S):
+            async with timeouts.timeout(BASELINE_S):
                 commit = await self._changes.keep(self._directory, self._workspace, BEFORE)
             await asyncio.to_thread(self._directory.note_baseline, commit, self._workspace, self._asked)
         except NoRepository:

@@ -21,6 +21,7 @@ from activities.workspaces.git.checkpoint_commits import NoCheckpoint
 from activities.workspaces.git.runner import GitFailed
 from activities.workspaces.git.shadows import NoRepository
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import CLOSED_OVER_UPDATE, InvalidRequest, WorkspaceError
@@ -148,7 +149,7 @@ class WorkspaceHolders:
         handle = self._context.client.get_workflow_handle(holder.key.run)
         fields = argument.model_dump(mode="json", exclude_unset=True)
         try:
-            async with asyncio.timeout(ANSWER_S):
+            async with timeouts.timeout(ANSWER_S):
                 return await handle.execute_update(name, fields, result_type=result, rpc_timeout=UPDATE_TIMEOUT)
         except WorkflowUpdateFailedError as failure:
             cause = failure.cause

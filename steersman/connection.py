@@ -1,6 +1,5 @@
 """The connection to the Temporal server, by the profiles and environment variables of the Temporal CLI."""
 
-import asyncio
 import os
 import re
 from datetime import timedelta
@@ -10,6 +9,7 @@ from temporalio.client import Client
 from temporalio.converter import PayloadCodec
 from temporalio.envconfig import ClientConfig
 
+from steersman import timeouts
 from steersman.codec import codec_of, data_converter
 from steersman.errors import BadProfile, ServerUnreachable
 
@@ -72,7 +72,7 @@ async def connect(
     target = config["target_host"]
     try:
         # The SDK's own limit is one of the connection alone: by that a port that says nothing had half a minute.
-        async with asyncio.timeout(ANSWER_S):
+        async with timeouts.timeout(ANSWER_S):
             return await Client.connect(**config, data_converter=converter, connect_timeout=CONNECT_TIMEOUT)
     except (RuntimeError, ValueError, TimeoutError) as error:
         text = str(error) or "Timeout expired"

@@ -15,6 +15,7 @@ from temporalio.runtime import LogForwardingConfig, LoggingConfig, Runtime, Tele
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.store.ownership import Ownership
+from steersman import timeouts
 from steersman._client.execution_status import know_paused
 from steersman._client.search_attributes import indexed_types
 from steersman.codec import data_converter
@@ -125,7 +126,7 @@ async def owner_if_reached(settings: Settings) -> Ownership | None:
     try:
         config = ClientConfig.load_client_connect_config(profile=settings.profile)
         config.setdefault("target_host", "127.0.0.1:7233")
-        async with asyncio.timeout(_ANSWER_S):
+        async with timeouts.timeout(_ANSWER_S):
             return await owner_of(await Client.connect(**config))
     except (RuntimeError, RPCError, OSError, ValueError):
         return None

@@ -1,6 +1,5 @@
 """What another machine has for runs: `worker.py check --on`, shown by `steer doctor --runtime ssh`."""
 
-import asyncio
 import os
 import shlex
 import time
@@ -10,6 +9,7 @@ from activities.ports.machine import Machine
 from activities.runtimes.remote_machine import RemoteMachine
 from activities.runtimes.ssh_machines import SshMachines
 from activities.shim import client as shim
+from steersman import timeouts
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.runtime import SshRuntime
 from workers import machine_findings as findings
@@ -32,7 +32,7 @@ async def check_machine(runtime: SshRuntime, settings: Settings) -> list[Check]:
     machines = SshMachines(lambda _: None, settings.policy.environ, settings.ssh_config)
     checks = [_allowed(runtime, settings)]
     try:
-        async with asyncio.timeout(ANSWER_S):
+        async with timeouts.timeout(ANSWER_S):
             await _look(checks, machines.machine(runtime), machines.connection(runtime), settings)
     except (shim.ShimError, TimeoutError) as error:
         text = str(error) or f"no answer within {ANSWER_S:.0f} s"

@@ -29,6 +29,7 @@ from activities.shim.client.launching import PROGRAM
 from activities.store.identity import StoreGone, StoreIdentity
 from activities.store.ownership import Ownership
 from activities.workspaces.carry import copies
+from steersman import timeouts
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from workers import cluster_check as cluster
@@ -181,7 +182,7 @@ async def _probe(checks: list[Check], pods: KubernetesPods, runtime: KubernetesR
         facts = {"runtime": runtime.model_dump(mode="json"), "run": _NAME, "removed": True}
         await swept.change(copy, lambda _: PodRecord.model_validate(facts))
     try:
-        async with asyncio.timeout(runtime.start_s + LOOK_S):
+        async with timeouts.timeout(runtime.start_s + LOOK_S):
             await _look(checks, found, settings)
     except PlaceError as error:
         reason = str(error.facts.get("reason"))

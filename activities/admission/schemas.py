@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from steersman import timeouts
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.model import JsonObject, JsonValue
 from steersman.contracts.request import RunRequest
@@ -75,7 +76,7 @@ async def _ask(question: dict[str, Any], gates: Gates) -> str | None:
             *command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, env=env, start_new_session=True
         )
         try:
-            async with asyncio.timeout(WALL_S):
+            async with timeouts.timeout(WALL_S):
                 output, _ = await process.communicate(json.dumps(question).encode())
         except TimeoutError:
             raise _TooLong from None

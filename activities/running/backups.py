@@ -9,6 +9,7 @@ import time
 from activities.ports.backup import Backup
 from activities.running import run_log
 from activities.running.monitor import RunMonitor
+from steersman import timeouts
 from steersman.contracts.activities import RunKey
 
 SHARE = 20
@@ -54,7 +55,7 @@ async def _taken(backup: Backup) -> str | None:
 async def back_up_last(key: RunKey, backup: Backup) -> None:
     """The agent was stopped because its machine is to go down: what it has done is there for a moment yet."""
     try:
-        async with asyncio.timeout(LAST_S):
+        async with timeouts.timeout(LAST_S):
             problem = await _taken(backup)
     except TimeoutError:
         problem = f"it was not there within {LAST_S:.0f} s"
@@ -65,7 +66,7 @@ async def back_up_last(key: RunKey, backup: Backup) -> None:
 async def _until_due(interval_s: float, least_s: float, monitor: RunMonitor) -> None:
     began = time.monotonic()
     try:
-        async with asyncio.timeout(interval_s):
+        async with timeouts.timeout(interval_s):
             await monitor.message_heard.wait()
             monitor.message_heard.clear()
             await asyncio.sleep(max(AFTER_MESSAGE_S, least_s - (time.monotonic() - began)))

@@ -11,6 +11,7 @@ from activities.ports.runtime import Channel, StopTimes
 from activities.running.attempt_state import AttemptState
 from activities.running.messages import MessageWriter
 from activities.running.observer import AttemptObserver
+from steersman import timeouts
 
 EXIT_S = 3.0
 """A process that owes nothing more is stopped this many seconds after its stdin was closed."""
@@ -63,7 +64,7 @@ class Supervisor:
             silent_s = state.now() - state.last_word
             pause_s = min(max(silent_s / SILENT_S, 1) * WATCH_S, LAST_WATCH_S, max(self._observer.silence_left_s(), 0))
         with suppress(TimeoutError):
-            async with asyncio.timeout(pause_s):
+            async with timeouts.timeout(pause_s):
                 await state.woken.wait()
 
     def enforce(self) -> None:

@@ -24,6 +24,7 @@ from activities.shim.client.access import Dialed, Directory, Stored
 from activities.shim.client.dialing import DIAL_TIMEOUT, say_hello
 from activities.shim.client.errors import error_of
 from activities.shim.program.control import GONE, UNRESPONSIVE
+from steersman import timeouts
 
 T = TypeVar("T")
 
@@ -74,7 +75,7 @@ class ExecAccess:
         stream = await self._run("dial", place, str(patience_s))
         with _let_go_on_error(stream):
             try:
-                async with asyncio.timeout(patience_s + _WAY_S):
+                async with timeouts.timeout(patience_s + _WAY_S):
                     hello = await say_hello(stream.stdout, stream.stdin, epoch, self._controller)
                 return Dialed(stream.stdout, stream.stdin, hello)
             except TimeoutError:
@@ -113,7 +114,7 @@ class ExecAccess:
     async def _chunks(self, stream: Stream) -> AsyncGenerator[bytes]:
         try:
             while True:
-                async with asyncio.timeout(_ANSWER_S):
+                async with timeouts.timeout(_ANSWER_S):
                     chunk = await stream.stdout.read(_CHUNK)
                 if not chunk:
                     break
@@ -137,7 +138,7 @@ class ExecAccess:
 
     async def _head(self, stream: Stream, patience_s: float) -> dict[str, Any]:
         try:
-            async with asyncio.timeout(patience_s):
+            async with timeouts.timeout(patience_s):
                 line = await stream.stdout.readline()
             answer = json.loads(line) if line.endswith(b"\n") and len(line) <= _LINE else None
         except TimeoutError:
@@ -189,7 +190,7 @@ class ExecAccess:
 
     async def _ended(self, stream: Stream) -> int:
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with timeouts.timeout(_ANSWER_S):
                 return await stream.wait()
         except TimeoutError:
             stream.kill()

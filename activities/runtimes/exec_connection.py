@@ -17,6 +17,7 @@ from typing import Final, Protocol
 from activities.runtimes.machine import LIMIT
 from activities.runtimes.remote_program.exec_server import COUNT, HEADER, MAX_FRAME, WINDOW
 from activities.shim.client import MachineUnreachable
+from steersman import timeouts
 
 _PROGRAM = Path(__file__).parent / "remote_program" / "exec_server.py"
 _PIECE: Final = 64 * 1024
@@ -73,7 +74,7 @@ class ExecConnection:
         self.send(b"%08d" % len(source) + source)
         self._tasks = [asyncio.create_task(self._write()), asyncio.create_task(self._read())]
         try:
-            async with asyncio.timeout(timeout_s):
+            async with timeouts.timeout(timeout_s):
                 await self._begun
         except TimeoutError:
             await self.aclose()

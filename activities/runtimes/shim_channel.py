@@ -13,6 +13,7 @@ from activities.runtimes.mirror import Mirror
 from activities.runtimes.shim_handle import ShimHandle
 from activities.runtimes.stop import stop_through
 from activities.shim import client as shim
+from steersman import timeouts
 from steersman.contracts.run import Handle, StopReport
 
 T = TypeVar("T")
@@ -109,7 +110,7 @@ class ShimChannel:
         """Its next batch, as `RecordStream.batch`; MachineUnreachable, too, where `_look` finds that none will come."""
         self._stream = stream
         try:
-            async with asyncio.timeout(None) as self._waiting:
+            async with timeouts.timeout(None) as self._waiting:
                 return await stream.batch()
         except TimeoutError:
             raise shim.MachineUnreachable("the way on which records come is cut") from None

@@ -23,6 +23,7 @@ from activities.shim.client.access import LOCAL, LocalAccess
 from activities.store import disk
 from activities.store.run_directory import RunDirectory, RunGone
 from activities.store.runs import RunStore
+from steersman import timeouts
 from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, RunError, WorkspaceError
 from steersman.contracts.run import Handle, StopReport
@@ -152,7 +153,7 @@ class ShimRuntime:
         until, why = now() + (UNREACHABLE_S if waits else 0), "no answer in time"
         machine = _machine_of(directory)
         try:
-            async with asyncio.timeout(None) as deadline:
+            async with timeouts.timeout(None) as deadline:
                 while True:
                     deadline.reschedule(max(until, now() + (_TRY_S if waits else _AGAIN_S)))
                     try:
@@ -189,7 +190,7 @@ class ShimRuntime:
         if directory.is_local or self.is_silent(key):
             return
         try:
-            async with asyncio.timeout(_RELEASE_S):
+            async with timeouts.timeout(_RELEASE_S):
                 place = self._place_elsewhere(directory)
                 if await _is_removed(directory, place):
                     return

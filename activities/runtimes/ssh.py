@@ -26,6 +26,7 @@ from activities.runtimes.ssh_connection import PROGRAM, SharedConnection, is_mas
 from activities.runtimes.ssh_failure import last_words
 from activities.runtimes.ssh_stream import SHELL, Program, SshStream
 from activities.shim.client import MachineUnreachable, MachineUnusable
+from steersman import timeouts
 
 BEGIN_S = 20.0
 """Seconds within which a program must have begun there: ConnectTimeout ends before them what does not answer at all."""
@@ -143,7 +144,7 @@ class SshMachine:
         """The ControlPath of the config, for this address. Raises MachineUnusable for a config that is none."""
         client = await self._run("-G", stdin=DEVNULL)
         try:
-            async with asyncio.timeout(_CONFIG_S):
+            async with timeouts.timeout(_CONFIG_S):
                 said, errors = await client.communicate()
         except TimeoutError:
             raise MachineUnreachable(f"{self._address}: ssh -G takes longer than {_CONFIG_S:.0f} s") from None
@@ -177,7 +178,7 @@ class SshMachine:
         try:
             if self._closed:  # while the client was started
                 raise MachineUnreachable(f"{self._address}: this worker has let go of the machine")
-            async with asyncio.timeout(BEGIN_S):
+            async with timeouts.timeout(BEGIN_S):
                 await stream.begun()
         except TimeoutError:
             stream.kill()

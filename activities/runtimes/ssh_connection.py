@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 from activities.runtimes.ssh_stream import SshStream
+from steersman import timeouts
 
 PROGRAM = ("cat",)
 SESSIONS = 9
@@ -96,7 +97,7 @@ def through(path: Path) -> tuple[str, ...]:
 async def is_master(path: Path) -> bool:
     """Whether a control master answers there."""
     try:
-        async with asyncio.timeout(_CHECK_S):
+        async with timeouts.timeout(_CHECK_S):
             reader, writer = await asyncio.open_unix_connection(path)
             try:
                 return (await reader.readexactly(8))[4:] == _HELLO

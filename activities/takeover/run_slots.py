@@ -12,6 +12,7 @@ from datetime import timedelta
 from temporalio.worker import CustomSlotSupplier, SlotPermit, SlotReleaseContext, SlotReserveContext
 
 from activities.takeover.detachment import detached
+from steersman import timeouts
 from steersman.contracts.activities import RunKey
 
 FIRST_PAUSE_S, LAST_PAUSE_S = 0.1, 5.0
@@ -108,7 +109,7 @@ class RunSlots(CustomSlotSupplier):
     async def _change_or_pause(self) -> None:
         """Until the next change, or the end of the pause."""
         with suppress(TimeoutError):
-            async with asyncio.timeout_at(self._paused_until):
+            async with timeouts.timeout_at(self._paused_until):
                 await self._change.wait()
 
     def _changed(self) -> None:

@@ -23,6 +23,7 @@ from activities.takeover.pending import STARTED, PendingActivities, is_unled
 from activities.takeover.registry import Registry
 from activities.takeover.run_slots import RunSlots
 from activities.takeover.sticky_queue import close_sticky_queue
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.activities import RunKey
 
@@ -85,7 +86,7 @@ class Takeover:
         worker that takes further runs before has no room for them.
         """
         with suppress(TimeoutError):
-            async with asyncio.timeout(FIRST_LOOK_S):
+            async with timeouts.timeout(FIRST_LOOK_S):
                 await self._looked.wait()
 
     async def run(self) -> None:

@@ -19,6 +19,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.errors import asks_again
 from steersman.contracts.run import RunState
@@ -142,7 +143,7 @@ async def stated(workflow: WorkflowHandle[Any, Any], within: timedelta, as_type:
     """What a workflow says of its state, asked once. Raises one of QUERY_ERRORS."""
     try:
         # `rpc_timeout` is that of one attempt, and the SDK makes more, for 10 s, where the query of another one waits.
-        async with asyncio.timeout(within.total_seconds()):
+        async with timeouts.timeout(within.total_seconds()):
             return await workflow.query(names.STATE_QUERY, result_type=as_type, rpc_timeout=within)
     except TimeoutError as error:
         raise RPCError("no worker answered in time", RPCStatusCode.DEADLINE_EXCEEDED, b"") from error

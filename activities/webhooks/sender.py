@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 import httpcore2
 
 from activities.admission.webhook_patterns import PORTS, Target
+from steersman import timeouts
 
 REQUEST_S = 20.0
 MAX_ANSWER = 64 * 1024
@@ -25,7 +26,7 @@ class Unsent(Exception):
 async def post(target: Target, headers: Mapping[str, str], body: bytes, *, may_be_inside: bool) -> tuple[int, bytes]:
     """The status, 2xx, and the beginning of the answer. `may_be_inside`: the operator has named it. Raises Unsent."""
     try:
-        async with asyncio.timeout(REQUEST_S):
+        async with timeouts.timeout(REQUEST_S):
             return await _post(target, headers, body, _Backend(may_be_inside=may_be_inside))
     except TimeoutError as error:
         raise Unsent(f"{target.host} did not answer within {REQUEST_S:g} s") from error

@@ -21,6 +21,7 @@ from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
 from activities.workspaces.git.trees import Within, ignored
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.workspace import Diff
 
@@ -170,7 +171,7 @@ async def _with_nested(tree: str, nested: Sequence[Path]) -> str:
     if not nested:
         return tree
     try:
-        async with asyncio.timeout(FINGERPRINT_S):
+        async with timeouts.timeout(FINGERPRINT_S):
             found = [(await _fingerprint(directory, contents=False))[0] for directory in nested]
     except TimeoutError:
         return tree
@@ -181,7 +182,7 @@ async def _fingerprint(directory: Path, *, contents: bool = True) -> tuple[str, 
     """The fingerprint of a directory's files, and the reason if it is not of all of them."""
     given_up = threading.Event()
     try:
-        async with asyncio.timeout(FINGERPRINT_S):
+        async with timeouts.timeout(FINGERPRINT_S):
             return await asyncio.to_thread(fingerprint, directory, given_up.is_set, contents=contents), None
     except TooManyFiles as error:
         return error.digest, str(error)

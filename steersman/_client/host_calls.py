@@ -4,7 +4,6 @@ A call is made once and its failure translated, but where its worker was told to
 the host, whose next worker is asked. Whether else to retry is the caller's decision.
 """
 
-import asyncio
 import uuid
 from contextlib import suppress
 from datetime import timedelta
@@ -17,6 +16,7 @@ from temporalio.exceptions import ApplicationError, TimeoutType
 from temporalio.exceptions import TimeoutError as TemporalTimeout
 from temporalio.service import RPCError
 
+from steersman import timeouts
 from steersman.contracts.errors import ActivityErrorType, ErrorType
 from steersman.contracts.model import StrictModel, TolerantModel
 from steersman.contracts.names import host_queue
@@ -86,7 +86,7 @@ async def call_host_once(
     """The same of an activity that must not be begun twice. Raises as `call_host`; WorkerStopped."""
     takes = timedelta(seconds=takes_s)
     try:
-        async with asyncio.timeout((SCHEDULE_TO_START_TIMEOUT + takes).total_seconds() + ANSWER_MARGIN_S):
+        async with timeouts.timeout((SCHEDULE_TO_START_TIMEOUT + takes).total_seconds() + ANSWER_MARGIN_S):
             answer: A = await client.execute_activity(
                 activity,
                 argument,

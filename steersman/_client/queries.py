@@ -1,6 +1,5 @@
 """One query of a workflow: how long it waits for a worker, and how often it is repeated."""
 
-import asyncio
 from datetime import timedelta
 from typing import Any, Final
 
@@ -10,6 +9,7 @@ from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryReverse
 from temporalio.client import Client, WorkflowHandle, WorkflowQueryFailedError, WorkflowQueryRejectedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from steersman import timeouts
 from steersman.contracts import names
 from steersman.contracts.errors import asks_again
 from steersman.errors import ServerRefused, no_worker, translate, translated
@@ -76,7 +76,7 @@ async def _query(
     while True:
         try:
             # `rpc_timeout` is that of one attempt, and the SDK makes more, for 10 s, where another query waits.
-            async with asyncio.timeout(timeout.total_seconds()):
+            async with timeouts.timeout(timeout.total_seconds()):
                 return await handle.query(query, args=arguments, result_type=object, rpc_timeout=timeout)
         except TimeoutError:
             raise _Unanswered from None

@@ -17,6 +17,7 @@ from temporalio.client import (
 )
 from temporalio.service import RPCError
 
+from steersman import timeouts
 from steersman._client.backoff import Backoff
 from steersman._client.event_log import EventLogReader, LogLocation
 from steersman._client.execution_status import is_activity_paused
@@ -149,7 +150,7 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
     async def send_message(self, run_id: str, name: str, message: Message) -> MessageReceipt:
         """Send a steer or an interrupt that has an id. Raises what `Steersman.steer` documents."""
         try:
-            async with asyncio.timeout(RECEIPT_TIMEOUT_S):
+            async with timeouts.timeout(RECEIPT_TIMEOUT_S):
                 receipt = await self._update_with_message(run_id, name, message)
         except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError):
             return await self._settled_by_signal(run_id, name, message, LAST_LOOK_S)
@@ -221,7 +222,7 @@ class RunCalls(WorkflowCalls[RunState, RunResult]):
         """Send the message as a signal, and look what becomes of it, as its answer would say."""
         receipt = await self._signal_message(run_id, name, message)
         with suppress(TimeoutError):
-            async with asyncio.timeout(within_s):
+            async with timeouts.timeout(within_s):
                 while receipt.state == "queued":
                     await asyncio.sleep(LOOK_S)
                     receipt = await self._taken(run_id, message) or receipt

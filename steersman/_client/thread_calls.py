@@ -4,7 +4,6 @@ A thread is a workflow id: its runs are executions of it, one after another, and
 So the newest run is all that there is to know: its request and its state say which session the next one resumes, where.
 """
 
-import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
@@ -12,6 +11,7 @@ from typing import Final
 from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.common import WorkflowIDReusePolicy
 
+from steersman import timeouts
 from steersman._client import visibility
 from steersman._client.backoff import Backoff
 from steersman._client.run_calls import RunCalls
@@ -100,7 +100,7 @@ class ThreadCalls:
     async def until_closed(self, thread: str, run: NewestRun) -> None:
         """Wait for the close of a run that is ending, for at most ENDING_S."""
         with suppress(SteersmanError, TimeoutError):
-            async with asyncio.timeout(ENDING_S):
+            async with timeouts.timeout(ENDING_S):
                 await self.runs.outcome(thread, run.execution)
 
     async def until_moved(self, thread: str, execution: str | None) -> bool:

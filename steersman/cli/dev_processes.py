@@ -8,6 +8,7 @@ from collections.abc import Coroutine
 from dataclasses import dataclass
 from datetime import timedelta
 
+from steersman import timeouts
 from steersman.cli.child import Child
 from steersman.cli.devserver import IP
 from steersman.cli.exits import Exit
@@ -152,7 +153,7 @@ async def _at_work(port: int) -> str:
 
     query = f'WorkflowType = "{RUN_WORKFLOW}" AND ExecutionStatus = "Running" AND {RUN_PHASE} IN {AT_WORK}'
     try:
-        async with asyncio.timeout(COUNT_S):
+        async with timeouts.timeout(COUNT_S):
             steersman = await Steersman.connect(address=f"{IP}:{port}", namespace="default")
             count = (await steersman.temporal.count_workflows(query)).count
     except (SteersmanError, RPCError, TimeoutError):

@@ -171,7 +171,7 @@ async def test_a_request_from_a_file_with_words_over_it(steer: Steer, fake_host:
         (["run", "claude", "x", "--max-cost", "0"], "limits.cost_usd"),
         (["run", "claude", "x", "--label", "blue"], "--label"),
         (["run", "claude", "x", "--attach", "/nowhere"], "/nowhere"),
-        (["steer", "run-1", "x", "--attach", sys.executable], "neither an image"),
+        (["steer", "run-1", "x", "--attach", "/bin/sh"], "neither an image"),
         (["attach"], "RUN"),
     ],
 )

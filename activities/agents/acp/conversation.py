@@ -24,6 +24,7 @@ from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
 from activities.untrusted_json import object_at
+from steersman import timeouts
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.errors import InvalidRequest
@@ -203,7 +204,7 @@ class AcpConversation:
     async def _until(self, condition: Callable[[], bool], timeout_s: float | None) -> bool:
         """Wait for a condition of the transcript; whether it holds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changed:
+            async with timeouts.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(condition)
         return condition()
 

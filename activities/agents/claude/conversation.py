@@ -29,6 +29,7 @@ from activities.agents.frames import Frame, TooMuch, parse_frame
 from activities.agents.interrupts import LastInterrupt
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
+from steersman import timeouts
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, RunKey, Settlement
 from steersman.contracts.events import REFUSED_BY_MODE
 from steersman.contracts.request import PermissionMode
@@ -164,7 +165,7 @@ class ClaudeConversation:
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changed:
+            async with timeouts.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(condition)
 
     # ---- permissions

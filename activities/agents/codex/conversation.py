@@ -17,6 +17,7 @@ from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.frames import Frame
 from activities.ports.agent import END_PREFIX, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
+from steersman import timeouts
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.attachments import Attachment
 from steersman.contracts.model import JsonObject
@@ -176,5 +177,5 @@ class CodexConversation:
 
     async def _until(self, condition: Callable[[], bool], timeout_s: float) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changed:
+            async with timeouts.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(condition)

@@ -15,6 +15,7 @@ from activities.agents.hermes.transcript import HermesTranscript
 from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck
 from activities.ports.runtime import Channel, ChannelClosed, Record
+from steersman import timeouts
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.agents import NO_IMAGES
 
@@ -156,6 +157,6 @@ class HermesConversation:
     async def _until(self, condition: Callable[[], bool], timeout_s: float = SETTLEMENT_TIMEOUT_S) -> bool:
         """Wait for a condition of the transcript; whether it holds."""
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(timeout_s), self._changed:
+            async with timeouts.timeout(timeout_s), self._changed:
                 await self._changed.wait_for(condition)
         return condition()

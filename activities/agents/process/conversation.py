@@ -8,6 +8,7 @@ from activities.agents.command_ids import MESSAGE
 from activities.agents.process.options import Messages, message_line
 from activities.agents.process.transcript import ProcessTranscript
 from activities.ports.runtime import Channel, ChannelClosed, Record
+from steersman import timeouts
 from steersman.contracts.activities import OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.agents import CAPABILITIES, NO_IMAGES, cannot
 
@@ -77,7 +78,7 @@ class Lines(Silence):
 
     async def _until(self, condition: Callable[[], bool]) -> None:
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(RECORD_TIMEOUT_S):
+            async with timeouts.timeout(RECORD_TIMEOUT_S):
                 while not condition():
                     self._heard.clear()
                     await self._heard.wait()

@@ -17,6 +17,7 @@ from pathlib import Path
 from activities.shim import client as shim
 from activities.store import disk
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 
 TIMEOUT = timedelta(seconds=60)
 MAX_OUTPUT = 4 * 1024 * 1024
@@ -57,7 +58,7 @@ async def run_program(
     spec = shim.Spec(argv=argv, cwd=workspace, env=environment, close_stdin=True, lease=_LEASE)
     printed = _Output()
     try:
-        async with asyncio.timeout(timeout.total_seconds()), _running(directory, spec) as connection:
+        async with timeouts.timeout(timeout.total_seconds()), _running(directory, spec) as connection:
             await _collect(directory, printed)
             end = (await connection.status()).exit
     except TimeoutError:

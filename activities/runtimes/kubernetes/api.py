@@ -6,7 +6,6 @@ What is asked, and what follows from an answer, must not live here.
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -16,6 +15,7 @@ from urllib.parse import quote, urlencode
 from activities.runtimes.exec_connection import Carrier
 from activities.runtimes.kubernetes.api_client import Clients, session_of
 from activities.shim.client import MachineUnreachable, MachineUnusable
+from steersman import timeouts
 from steersman.contracts.text import flat
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ class KubernetesApi:
         query += [(name, "true") for name in ("stdin", "stdout", "stderr")]
         path = f"/api/v1/namespaces/{quote(namespace)}/pods/{quote(pod)}/exec?{urlencode(query)}"
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with timeouts.timeout(_ANSWER_S):
                 socket = await session_of(client).ws_connect(
                     client.configuration.host + path,
                     headers=await self._clients.headers(client),
@@ -151,7 +151,7 @@ class KubernetesApi:
         url = f"{client.configuration.host}{target}"
         headers = {"Accept": "application/json", "Content-Type": kind, **await self._clients.headers(client)}
         try:
-            async with asyncio.timeout(_ANSWER_S):
+            async with timeouts.timeout(_ANSWER_S):
                 session = session_of(client)
                 proxy = client.configuration.proxy
                 async with session.request(method, url, data=data, headers=headers, proxy=proxy) as response:
@@ -210,7 +210,7 @@ class ExecSocket(Carrier):
     async def aclose(self) -> None:
         """See Carrier."""
         with contextlib.suppress(Exception):
-            async with asyncio.timeout(2):
+            async with timeouts.timeout(2):
                 await self._socket.close()
 
     def _said(self) -> str:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 from activities.shim.client import MachineUnreachable, MachineUnusable
+from steersman import timeouts
 from steersman.contracts.text import flat
 
 if TYPE_CHECKING:
@@ -124,7 +125,7 @@ class Clients:
                     own = Path(SERVICE_TOKEN_FILENAME).with_name("namespace")
                     self.namespace = (await asyncio.to_thread(own.read_text)).strip() or self.namespace
             else:
-                async with asyncio.timeout(_LOAD_S):
+                async with timeouts.timeout(_LOAD_S):
                     loader = await load_kube_config(  # type: ignore[no-untyped-call]
                         self._environ.get("KUBECONFIG"),
                         self._context,

@@ -19,6 +19,7 @@ from activities.shim.client.access import LOCAL, Directory, ShimAccess
 from activities.shim.client.dialing import DIAL_TIMEOUT, let_go
 from activities.shim.client.errors import ShimGone, ShimUnresponsive, error_of
 from activities.shim.client.reports import Status, StopReport, as_text
+from steersman import timeouts
 
 ANSWER_TIMEOUT = timedelta(seconds=30)
 _GIVE_UP_S = 10.0  # twice what the shim itself takes after SIGKILL until it gives up
@@ -119,7 +120,7 @@ class Connection:
         command = {"op": op, "id": key, **fields}
         self._writer.write(json.dumps(command).encode() + b"\n")
         try:
-            async with asyncio.timeout(patience.total_seconds()):
+            async with timeouts.timeout(patience.total_seconds()):
                 reply = await asyncio.shield(waiting)
         except TimeoutError:
             raise ShimUnresponsive(f"the shim did not answer {op!r} within {patience}") from None

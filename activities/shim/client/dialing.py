@@ -18,6 +18,7 @@ from activities.shim.client.reports import MIN_PROTOCOL, PROTOCOL
 from activities.shim.program.census import is_impostor
 from activities.shim.program.lock import is_alive
 from activities.shim.program.sockets import connect_socket
+from steersman import timeouts
 
 DIAL_TIMEOUT = timedelta(seconds=10)
 BUFFER_SIZE = 1024 * 1024
@@ -36,7 +37,7 @@ async def dial(
         OSError: this process has no descriptors or memory left.
     """
     try:
-        async with asyncio.timeout(timeout.total_seconds()):
+        async with timeouts.timeout(timeout.total_seconds()):
             while True:
                 reached = await _try(directory, epoch)
                 if reached is not None:
@@ -85,7 +86,7 @@ async def let_go(writer: asyncio.StreamWriter) -> None:
     """Close it before the loop may end. A shim that does not read, as one that is frozen, is not waited for."""
     writer.close()
     try:
-        async with asyncio.timeout(_CLOSE_S):
+        async with timeouts.timeout(_CLOSE_S):
             await writer.wait_closed()
     except TimeoutError:
         writer.transport.abort()

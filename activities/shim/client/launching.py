@@ -16,6 +16,7 @@ from activities.shim import program
 from activities.shim.client.errors import StartFailed, error_of
 from activities.shim.client.reports import Spec, Status
 from activities.shim.program.shim import FORK_MESSAGE
+from steersman import timeouts
 
 # Imported rather than run, the program comes compiled from its cache: 3 MB less for each shim's life.
 _RUN = "import sys; sys.path.insert(0, sys.argv[1]); import shim; sys.exit(shim.main(sys.argv[2:]))"
@@ -58,7 +59,7 @@ async def launched(process: asyncio.subprocess.Process, said: bytes) -> dict[str
     except asyncio.CancelledError:
         process.kill()
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_KILLED_S):  # asyncio lets go of it once its pipes have ended, too
+            async with timeouts.timeout(_KILLED_S):  # asyncio lets go of it once its pipes have ended, too
                 await process.communicate()
         raise
     return _answer(output, errors, f" (exit code {process.returncode})")
@@ -107,7 +108,7 @@ class ForkServer:
             self._control.close()
         if self._process:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(_KILLED_S):
+                async with timeouts.timeout(_KILLED_S):
                     await self._process.wait()
             self._kill_server()
             await self._process.wait()
@@ -149,7 +150,7 @@ class ForkServer:
         while True:
             forked = self._forked
             try:
-                async with asyncio.timeout(FORKED_S):
+                async with timeouts.timeout(FORKED_S):
                     is_there = await reader.readline() == b"\n"
             except TimeoutError:
                 if self._forked == forked:

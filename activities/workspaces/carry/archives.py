@@ -9,6 +9,7 @@ from activities.ports.archives import SessionArchives
 from activities.ports.machine import Machine, Stream
 from activities.workspaces.carry.sessions import SessionsFailed
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 
 MAX_ARCHIVE = 64 * 1024 * 1024
 """A session that is written out has at most this many bytes."""
@@ -99,7 +100,7 @@ class ArchivePlace:
     async def _started(self, *argv: str) -> AsyncIterator[Stream]:
         stream = await self.machine.exec(*argv)
         try:
-            async with asyncio.timeout(PATIENCE_S):
+            async with timeouts.timeout(PATIENCE_S):
                 yield stream
         except TimeoutError as error:
             raise SessionsFailed(f"nothing came of the session for {PATIENCE_S:.0f} s") from error

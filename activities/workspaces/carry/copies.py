@@ -16,6 +16,7 @@ from activities.untrusted_json import parse_object
 from activities.workspaces.carry.copy_program import SILENCE_S
 from activities.workspaces.carry.snapshots import Known
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 
 PROGRAM = Path(__file__).with_name("copy_program.py")
 MAX_PACK = 16 * 1024**3
@@ -77,7 +78,7 @@ class WorkspaceCopy:
         """What the machine has of the workspace with this name for its store."""
         async with self._command("known") as stream:
             with _patience("what the machine has of the workspace was not said"):
-                async with asyncio.timeout(ANSWER_S):
+                async with timeouts.timeout(ANSWER_S):
                     await _feed(stream, {"store": store}, None)
                     answer = await self._answer(stream)
         return Known(*(_names(answer.get(name)) for name in ("snapshots", "tips")))
@@ -107,7 +108,7 @@ class WorkspaceCopy:
     async def _snapshot(self, command: str, header: dict[str, Any], pack: Path) -> str:
         async with self._command(command) as stream:
             with _patience("a snapshot of the copy was not made"):
-                async with asyncio.timeout(SNAPSHOT_S):
+                async with timeouts.timeout(SNAPSHOT_S):
                     await _feed(stream, header, None)
                     answer = await self._answer(stream)
             snapshot, size = answer.get("snapshot"), answer.get("size")
@@ -126,7 +127,7 @@ class WorkspaceCopy:
         """Remove the copy, with all that is in it."""
         async with self._command("remove") as stream:
             with _patience("the copy was not removed"):
-                async with asyncio.timeout(ANSWER_S):
+                async with timeouts.timeout(ANSWER_S):
                     await self._answer(stream)
 
     async def _answer(self, stream: Stream) -> dict[str, Any]:
@@ -187,7 +188,7 @@ async def _feed(stream: Stream, header: dict[str, Any], pack: Path | None) -> No
 
 async def _chunk(stream: Stream, most: int) -> bytes:
     """What comes next. Raises TimeoutError."""
-    async with asyncio.timeout(SILENCE_S):
+    async with timeouts.timeout(SILENCE_S):
         return await stream.stdout.read(min(most, _CHUNK))
 
 
@@ -204,7 +205,7 @@ async def _answer(stream: Stream) -> dict[str, Any]:
         answer = parse_object(await stream.stdout.readline())
     except ValueError:
         try:
-            async with asyncio.timeout(_END_S):
+            async with timeouts.timeout(_END_S):
                 code = await stream.wait()
         except TimeoutError:  # it may say so much that it waits for a reader
             raise CopyFailed("the program that keeps the copy says what it should not, and does not end") from None

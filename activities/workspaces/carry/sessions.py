@@ -19,6 +19,7 @@ from activities.untrusted_json import parse_object
 from activities.workspaces.carry import session_program, shipped_program
 from activities.workspaces.carry.session_program import CHUNK, MAX_BYTES, MAX_FILES, Differs, Failed, Session
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 
 if TYPE_CHECKING:
     from activities.workspaces.carry.session_program import Source
@@ -363,7 +364,7 @@ async def _line(stream: Stream) -> dict[str, object]:
 @asynccontextmanager
 async def _moving() -> AsyncIterator[None]:
     try:
-        async with asyncio.timeout(STALLED_S):
+        async with timeouts.timeout(STALLED_S):
             yield
     except TimeoutError as error:
         raise SessionsFailed(f"nothing came of the sessions for {STALLED_S} s") from error

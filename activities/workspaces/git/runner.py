@@ -14,6 +14,7 @@ from typing import TypeVar
 
 from activities.workspaces.git.stalls import wait_for_stall
 from activities.workspaces.printable_text import printable
+from steersman import timeouts
 
 MAX_OUTPUT = 128 * 1024 * 1024
 """A git that prints more bytes fails."""
@@ -89,7 +90,7 @@ class GitRunner:
         hung = asyncio.Event()
         watch = asyncio.create_task(_end_stalled(process, hung))
         try:
-            async with asyncio.timeout_at(self.deadline):
+            async with timeouts.timeout_at(self.deadline):
                 answer, errors, _ = await asyncio.gather(output(process), _errors(process), _feed(process, stdin))
                 code = await process.wait()
         except TimeoutError:
@@ -226,7 +227,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, number)
         with contextlib.suppress(TimeoutError):
-            async with asyncio.timeout(_TERMINATE_S):
+            async with timeouts.timeout(_TERMINATE_S):
                 await process.wait()
                 return
 
@@ -234,7 +235,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 async def _close(process: asyncio.subprocess.Process) -> None:
     """Drain the pipes of a git that has ended: asyncio keeps a pipe open until it was read to its end."""
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(_TERMINATE_S):
+        async with timeouts.timeout(_TERMINATE_S):
             for stream in (process.stdout, process.stderr):
                 while stream and await stream.read(_CHUNK):
                     pass

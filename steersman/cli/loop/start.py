@@ -230,14 +230,13 @@ def attach(
     """Follow a loop from the iteration at work on, and talk to it by single keys: ? shows them."""
 
     async def work(steersman: "Steersman") -> Exit:
-        import asyncio
-
+        from steersman import timeouts
         from steersman.cli.loop.follower import follow
 
         async def found() -> str:
             loop_id = await resolve_loop(steersman, loop)
             with suppress(TimeoutError):  # without any worker; the follower tells of that
-                async with asyncio.timeout(UNTAKEN_S):
+                async with timeouts.timeout(UNTAKEN_S):
                     await tell_of_unserved_loop(steersman, loop_id)
             return loop_id
 

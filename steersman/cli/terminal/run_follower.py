@@ -17,6 +17,7 @@ from rich.text import Text
 from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError
 
+from steersman import timeouts
 from steersman._client.run_events import without_log
 from steersman.attachments import attachment, typed
 from steersman.cli.exits import Exit, code_of
@@ -484,7 +485,7 @@ class Follower:
         self._view.end_line()
         after, is_open = f" --after {self._view.last_seq}" if self._view.last_seq else "", True
         with suppress(TimeoutError):
-            async with asyncio.timeout(LEAVE_S):
+            async with timeouts.timeout(LEAVE_S):
                 is_open = await self._is_open()
         how = "goes on; follow it again" if is_open else "has closed; read on"
         remark(f"the run {how} with: steer attach {self._run}{after}")
