@@ -5,6 +5,7 @@ workflow task as what is awaited. (An activity does not lose it; the SDK takes c
 """
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any, TypeVar
@@ -46,6 +47,56 @@ async def cancellable(work: Awaitable[T]) -> T:
         ignore_exception(task)
         raise
     return task.result()
+
+
+async def wait_condition(condition: Callable[[], bool], timeout: timedelta, summary: str) -> None:
+    """`workflow.wait_condition` with a timeout, in the same steps on every Python. Raises TimeoutError.
+
+    The SDK's is asyncio.wait_for, which Python 3.12 has written anew: it ends one step earlier, and its timer with it,
+    fails two steps earlier, and loses no cancel. The commands of tasks that go on in the same workflow task came in
+    another order there: a run that had begun under 3.11 did not replay under 3.12. This one does as 3.11's does.
+    """
+    if timeout <= timedelta():  # no timer: it is the same on all of them
+        await workflow.wait_condition(condition, timeout=timeout)
+        return
+    waiting = workflow.wait_condition(condition, timeout_summary=summary)
+    met: asyncio.Future[Any] = waiting.send(None)  # begins at once; the future that the SDK sets
+    loop = asyncio.get_running_loop()
+    released = loop.create_future()
+    timer = loop.call_later(timeout.total_seconds(), _release, released)  # its summary is what `waiting` has said
+    met.add_done_callback(lambda _: _release(released))
+    try:
+        await _released(released, met)
+    except asyncio.CancelledError:
+        waiting.close()
+        raise
+    finally:
+        timer.cancel()
+    # The SDK has the last word, as a cancel may have come along.
+    if met.cancelled():
+        waiting.throw(TimeoutError())
+    with contextlib.suppress(StopIteration):
+        waiting.send(None)
+
+
+async def _released(released: "asyncio.Future[None]", met: "asyncio.Future[Any]") -> None:
+    """Wait for either; `met` is done then. A cancel that comes together with it is lost."""
+    try:
+        await released
+    except asyncio.CancelledError:
+        if met.done():
+            return
+        met.cancel()
+        await workflow.wait([met])
+        raise
+    if not met.done():
+        met.cancel()
+        await workflow.wait([met])
+
+
+def _release(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)
 
 
 def ignore_exception(task: "asyncio.Task[Any]") -> None:

@@ -1,5 +1,7 @@
 """Today's workflows replay the histories of earlier runs, and their modules stay fit for the sandbox."""
 
+import ast
+import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -30,9 +32,21 @@ async def replayed(text: str) -> Exception | None:
     return result.replay_failure
 
 
+async def _wait_for(future: Any, timeout: float | None) -> Any:
+    async with asyncio.timeout(timeout):
+        return await future
+
+
 @pytest.mark.parametrize("path", HISTORIES, ids=lambda path: path.stem)
 class TestEveryHistory:
     async def test_it_replays(self, path: Path) -> None:
+        assert await replayed(path.read_text(encoding="utf-8")) is None
+
+    async def test_it_replays_where_asyncio_waits_in_other_steps(
+        self, path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As of Python 3.12 (and, where that runs the tests, they were recorded under 3.11)."""
+        monkeypatch.setattr(asyncio, "wait_for", _wait_for)
         assert await replayed(path.read_text(encoding="utf-8")) is None
 
     def test_it_is_short(self, path: Path) -> None:
@@ -75,3 +89,18 @@ async def test_workflow_modules_import_nothing_that_the_sandbox_does_not_know(ki
     restrictions = SandboxRestrictions.default.with_import_notification_policy(policy)
     definition = workflow._Definition.must_from_class(kind)  # noqa: SLF001 - the SDK's runner takes no other
     SandboxedWorkflowRunner(restrictions=restrictions).prepare_workflow(definition)
+
+
+NOT_THE_SAME_ON_ALL_PYTHONS = {"as_completed", "gather", "timeout", "timeout_at", "wait", "wait_for", "TaskGroup"}
+"""Of asyncio: what was written anew, or goes by the order of a set."""
+
+
+def test_workflows_wait_by_what_is_the_same_on_every_python() -> None:
+    root = Path(__file__).parents[2] / "workflows"
+    for path in root.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "asyncio":
+                assert node.attr not in NOT_THE_SAME_ON_ALL_PYTHONS, f"{path}:{node.lineno}"
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "workflow.wait_condition":
+                is_timed = any(each.arg == "timeout" for each in node.keywords)
+                assert not is_timed or path.name == "waiting.py", f"{path}:{node.lineno}: see workflows.waiting"

@@ -26,7 +26,7 @@ from workflows.agent_run.activities import deliver_locally, deliver_through, run
 from workflows.agent_run.approvals import Approvals
 from workflows.agent_run.messages import Mailbox
 from workflows.agent_run.visibility import RunVisibility
-from workflows.waiting import MIN_TIMER, within
+from workflows.waiting import MIN_TIMER, wait_condition, within
 
 ANSWER_TIMEOUT = timedelta(seconds=4.5)
 """How long an update waits for its message to be settled before it answers why the message waits."""
@@ -141,10 +141,10 @@ class MessageDelivery:
             due = self.approvals.due(timeout)
             assert due is not None
             try:
-                await workflow.wait_condition(
+                await wait_condition(
                     lambda d=due: self.approvals.due(timeout) != d,  # type: ignore[misc]
-                    timeout=max(due - workflow.now(), least),
-                    timeout_summary="deny what nobody has answered",
+                    max(due - workflow.now(), least),
+                    "deny what nobody has answered",
                 )
             except TimeoutError:
                 for denial in self.approvals.overdue(due if self._bounded else workflow.now(), timeout):
@@ -218,10 +218,10 @@ class MessageDelivery:
                 continue
             wakes = workflow.patched(DELIVERY_ENDS)
             try:
-                await workflow.wait_condition(
+                await wait_condition(
                     lambda n=leaders, g=given, w=wakes: self._leaders != n or (w and self._given != g),  # type: ignore[misc]
-                    timeout=retry,
-                    timeout_summary="deliver it again",
+                    retry,
+                    "deliver it again",
                 )
             except TimeoutError:
                 retry *= 2  # a new leader ends the wait anyway, and each try costs history
