@@ -5,7 +5,7 @@ import os
 import sqlite3
 import tempfile
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -69,7 +69,7 @@ def rows(home: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
     database = home / ".hermes" / "state.db"
     if not database.exists():
         return []
-    with sqlite3.connect(database) as connection:
+    with closing(sqlite3.connect(database)) as connection, connection:
         return connection.execute(query, values).fetchall()
 
 
@@ -145,7 +145,7 @@ async def test_somebody_goes_on_with_it_here(
     assert session
     run = await steersman.start(hermeses.request(script, repository, session=session, runtime=THERE))
     await script.wait_held()
-    with sqlite3.connect(hermeses.here / ".hermes" / "state.db") as connection:
+    with closing(sqlite3.connect(hermeses.here / ".hermes" / "state.db")) as connection, connection:
         said = "insert into messages (session_id, role, content, timestamp) values (?, ?, ?, 0)"
         connection.executemany(said, [(session, "user", "a person"), (session, "assistant", "said here")])
     kept = conversation(hermeses.here, session)

@@ -6,7 +6,7 @@ import os
 import secrets
 import sqlite3
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -180,9 +180,8 @@ async def life(site: Site, model: ScriptedModel, canary: Canaries, codec: Encryp
     await everything_is_read(steersman, [*runs, f"{loop}-1"], loop)
     await site.workers[0].terminate()
     site.server.stop()
-    with sqlite3.connect(site.server.database) as database:
+    with closing(sqlite3.connect(site.server.database)) as database:
         database.execute("PRAGMA wal_checkpoint(FULL)")
-    database.close()
 
 
 async def test_a_canary_is_nowhere_in_the_servers_database(

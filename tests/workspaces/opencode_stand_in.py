@@ -2,10 +2,12 @@
 measured with 1.18.33. Messages and parts are added where their ids are new; a part is of the message that it names.
 """
 
+import contextlib
 import json
 import os
 import sqlite3
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 SCHEMA = """
@@ -21,13 +23,14 @@ def database(environment: dict[str, str]) -> Path:
     return data / environment.get("OPENCODE_DB", "opencode.db")
 
 
-def opened(environment: dict[str, str]) -> sqlite3.Connection:
-    """The database, made where it is not there."""
+@contextlib.contextmanager
+def opened(environment: dict[str, str]) -> Iterator[sqlite3.Connection]:
+    """The database, made where it is not there; what was done to it is kept unless the block raises."""
     place = database(environment)
     place.parent.mkdir(parents=True, exist_ok=True)
-    connection = sqlite3.connect(place)
-    connection.executescript(SCHEMA)
-    return connection
+    with contextlib.closing(sqlite3.connect(place)) as connection, connection:
+        connection.executescript(SCHEMA)
+        yield connection
 
 
 def written_out(connection: sqlite3.Connection, session: str) -> dict[str, object] | None:
@@ -62,11 +65,11 @@ def take_in(connection: sqlite3.Connection, archive: dict[str, object], director
 
 def main(command: str, argument: str) -> int:
     """What a process of the program does."""
-    connection = opened(dict(os.environ))
-    if command == "import":
-        take_in(connection, json.loads(Path(argument).read_text()), str(Path.cwd()))
-        return 0
-    found = written_out(connection, argument)
+    with opened(dict(os.environ)) as connection:
+        if command == "import":
+            take_in(connection, json.loads(Path(argument).read_text()), str(Path.cwd()))
+            return 0
+        found = written_out(connection, argument)
     if found is None:
         sys.stderr.write(f"Error: Session not found: {argument}\n")
         return 1
