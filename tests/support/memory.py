@@ -30,9 +30,12 @@ def use() -> None:
 
 
 def give_back(directory: Path) -> Path:
-    """Move what is kept to a disk; where it is then."""
-    if directory.parent != MEMORY:
-        return directory
+    """Move what is kept to a disk; where it is then. Of trees deeper than a path can name the top alone is kept: `mv`
+    would leave all of it in memory, and a few runs that failed would leave the next ones none.
+    """
     place = Path("/tmp") / directory.name
-    subprocess.run(["mv", directory, place], stderr=subprocess.DEVNULL, check=False)
-    return place if place.exists() else directory
+    if directory.parent != MEMORY or shutil.disk_usage(place.parent).free < MEMORY_BYTES:
+        return directory
+    subprocess.run(["cp", "-a", directory, place], stderr=subprocess.DEVNULL, check=False)
+    subprocess.run(["rm", "-rf", directory], stderr=subprocess.DEVNULL, check=False)
+    return place
