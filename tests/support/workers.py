@@ -3,6 +3,7 @@
 Knows how to run the program and read its log; what it does for runs is looked at from outside.
 """
 
+import itertools
 import json
 import os
 import signal
@@ -19,6 +20,10 @@ from tests.support.processes import until
 PROGRAM = Path(__file__).parents[2] / "worker.py"
 KEPT = ("PATH", "LANG", "SSL_CERT_FILE")
 """Of the tests' environment; all else a worker is given by its test."""
+OTHER_PYTHON = "STEERSMAN_TEST_OTHER_PYTHON"
+"""Names the Python of another environment (its `bin/python`): every second worker runs under it."""
+
+_started = itertools.count()
 
 
 class WorkerProcess:
@@ -41,12 +46,14 @@ class WorkerProcess:
         log.touch()
         environment = {**{name: os.environ[name] for name in KEPT if name in os.environ}, **env}
         self._process: subprocess.Popen[bytes] | Forked
-        if forked and not within and not counts_earlier(env):
+        other = os.environ.get(OTHER_PYTHON)
+        if forked and not within and not other and not counts_earlier(env):
             self._process = forked_worker(flags, environment, log)
             return
+        python = other if other and next(_started) % 2 else sys.executable
         with log.open("ab") as stderr:
             self._process = subprocess.Popen(
-                [*within, sys.executable, str(PROGRAM), *flags],
+                [*within, python, str(PROGRAM), *flags],
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
