@@ -62,9 +62,18 @@ def test_an_orphan_is_found_by_its_mark_and_nobody_else_is(marked_orphan: int) -
     assert not PsTable("m4rk").certain()
 
 
+@pytest.fixture(params=["UTC0", "America/New_York"])
+def zone(request: pytest.FixtureRequest) -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TZ", request.param)
+        time.tzset()
+        yield
+    time.tzset()
+
+
 @pytest.mark.integration
 @pytest.mark.linux
-def test_ps_remembers_who_became_an_orphan() -> None:
+def test_ps_remembers_who_became_an_orphan(zone: None) -> None:
     code = (
         "import os, sys\nif os.fork() == 0:\n    os.setsid(); print(os.getpid()); import time; time.sleep(600)\n"
         "sys.stdin.read()"

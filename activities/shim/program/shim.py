@@ -436,8 +436,10 @@ class PsTable:
         return None
 
     def start_time(self, pid: int) -> int:
+        import calendar
+
         born = self._rows().get(pid, (0, "", "", ""))[1]
-        return int(time.mktime(time.strptime(born))) if born else 0
+        return calendar.timegm(time.strptime(born)) if born else 0
 
     def _rows(self) -> dict[int, tuple[int, str, str, str]]:
         """Parent, start, state letter, command line with environment, by process id."""
@@ -445,7 +447,8 @@ class PsTable:
 
         every = "-axwwE" if sys.platform == "darwin" else "axwwe"
         command = ["/bin/ps", every, "-o", "pid=,ppid=,lstart=,stat=,command="]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env={"LC_ALL": "C"}) as ps:
+        env = {"LC_ALL": "C", "TZ": "UTC0"}
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env) as ps:
             output = ps.communicate()[0].decode("utf-8", "replace")
         rows = {}
         for line in output.splitlines():
