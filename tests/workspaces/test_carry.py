@@ -405,6 +405,12 @@ async def test_what_is_listed_is_carried_although_it_is_ignored(work: Carrying, 
     assert work.here(f"git show {NAMES.conflicts}:cache/deep/two") == "theirs\n"
 
 
+async def test_a_run_that_changed_nothing_where_files_are_private(work: Carrying) -> None:
+    """As under umask 077: those that git knows, and those that are listed."""
+    await work.out(f"{IGNORED}; git ls-files -z | xargs -0 chmod go=; chmod -R go= cache .env", INCLUDE)
+    assert (await work.back()).changed is False
+
+
 async def test_what_is_listed_is_meant_in_the_workspace_not_in_its_repository(work: Carrying) -> None:
     work.here(
         IGNORED + "; mkdir -p sub/cache; echo s > sub/s; echo kept > sub/cache/x; git add sub/s; git commit -qm sub"

@@ -426,4 +426,4 @@ def _look_beside(top: bytes, untracked: list[bytes], files: list[bytes]) -> tupl
             continue
         if stat.S_ISREG(mode) and not mode & 0o077:
             private.append(as_text(path))
-    return tuple(sorted(map(as_text, empty))), tuple(private)
+    return tuple(sorted(map(as_text, empty))), tuple(sorted(private))  # as the copy says them
