@@ -30,6 +30,7 @@ def pytest_configure(config: pytest.Config) -> None:
     """Where pytest-xdist hands the tests to several processes, this one has their server and their directory."""
     if signal.getsignal(signal.SIGINT) == signal.SIG_IGN:  # as of a shell's background job, for all that it starts
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    os.umask(0o022)  # who makes files in a test says who may read them
     if not config.option.basetemp and not hasattr(config, "workerinput"):
         memory.use()
         # Not pytest's own, where each session removes those of earlier ones and fails at what it cannot remove.
