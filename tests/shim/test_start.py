@@ -34,6 +34,7 @@ from activities.shim.client import (
 )
 from tests.shim.agents import SLEEP, collect, lives, output, python, until
 from tests.shim.conftest import Running, Shims
+from tests.support.processes import environment
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -93,7 +94,7 @@ async def test_nobody_else_can_read_the_state_and_no_secret_is_in_it(shims: Shim
             assert "an-argument" not in path.read_text()
     command_line = Path(f"/proc/{shim.status.shim_pid}/cmdline").read_text()
     assert secret not in command_line
-    assert secret not in Path(f"/proc/{shim.status.shim_pid}/environ").read_text()
+    assert secret.encode() not in environment(shim.status.shim_pid)
 
 
 async def test_a_directory_that_others_could_read_is_closed_to_them(shims: Shims) -> None:

@@ -168,6 +168,7 @@ async def test_a_backup_that_was_spoilt_is_done_without(lost: Lost) -> None:
     (Path(carried.directory) / "new").write_text("two\n")
     assert await lost.carry.backups.of(lost.directory, carried, 60).take() is None
     for pack in (lost.directory.path / "backup" / "pack").iterdir():
+        pack.chmod(0o600)
         pack.write_bytes(b"spoilt")
     (copy,) = lost.copies
     shutil.rmtree(copy)
