@@ -123,18 +123,18 @@ async def started(client: Client, workflow: str, run: str) -> WorkflowExecutionS
 
 async def state_of(workflow: WorkflowHandle[Any, Any]) -> RunState:
     """The run's state, as its workflow has it; costs no history. Raises one of QUERY_ERRORS."""
-    timeouts, repeats = [FIRST_TIMEOUT, QUERY_TIMEOUT], STALE_REPEATS
+    waits, repeats = [FIRST_TIMEOUT, QUERY_TIMEOUT], STALE_REPEATS
     while True:
         try:
-            state: RunState = await stated(workflow, timeouts[0], RunState)
+            state: RunState = await stated(workflow, waits[0], RunState)
         except WorkflowQueryFailedError as error:
             if not asks_again(error.message) or not repeats:
                 raise
             repeats -= 1
         except RPCError as error:
-            if error.status not in _TIMED_OUT or len(timeouts) == 1:
+            if error.status not in _TIMED_OUT or len(waits) == 1:
                 raise
-            timeouts.pop(0)
+            waits.pop(0)
         else:
             return state
 

@@ -59,16 +59,18 @@ async def check_server(profile: str | None, address: str | None, namespace: str 
         hint = "start a local server with `steer dev`, or give --address or --profile"
         return [Check(check="server", ok=False, detail=str(error), hint=hint)]
     server = client.service_client.config.target_host
-    checks: list[Check] = []
-    for look in (_push_cancel, _search_attributes, _workers, _loops, _own_worker):
+    checks = []
+    for look in (_push_cancel, _search_attributes, _workers, _loops, _codec):
         try:
-            checks += await look(client)
+            checks.append(await look(client))
         except RPCError as error:
             hint = "make the namespace, or give --namespace; see what the profile's key permits"
             checks.append(Check(check="server", ok=False, detail=str(translate(error, address=server)), hint=hint))
             if error.status == RPCStatusCode.NOT_FOUND:
                 return checks
-    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks]
+    # One that does not take the codec's question takes no other.
+    agents = await _agents_of_worker(client) if checks[-1].ok else []
+    return [Check(check="server", ok=True, detail=f"{server}, namespace {client.namespace}"), *checks, *agents]
 
 
 async def keep_closed_runs(client: Client, retention: timedelta) -> None:
@@ -91,10 +93,10 @@ async def has_worker(client: Client, host: str) -> bool:
         raise translate(error, address=client.service_client.config.target_host) from error
 
 
-async def _push_cancel(client: Client) -> list[Check]:
+async def _push_cancel(client: Client) -> Check:
     answer = await client.workflow_service.describe_namespace(DescribeNamespaceRequest(namespace=client.namespace))
     ok = answer.namespace_info.capabilities.worker_commands
-    push_cancel = Check(
+    return Check(
         check="push cancel",
         ok=ok,
         detail="the server pushes cancels to workers" if ok else "cancels reach workers by their task queue only",
@@ -103,10 +105,9 @@ async def _push_cancel(client: Client) -> list[Check]:
         else "set frontend.WorkerCommandsEnabled and system.enableCancelActivityWorkerCommand in its dynamic config; "
         "stopping works without, some ms later",
     )
-    return [push_cancel]
 
 
-async def _search_attributes(client: Client) -> list[Check]:
+async def _search_attributes(client: Client) -> Check:
     answer = await client.operator_service.list_search_attributes(
         ListSearchAttributesRequest(namespace=client.namespace)
     )
@@ -116,24 +117,22 @@ async def _search_attributes(client: Client) -> list[Check]:
         f"--name {each} --type {names.SEARCH_ATTRIBUTES[each]}"
         for each in missing
     ]
-    search_attributes = Check(
+    return Check(
         check="search attributes",
         ok=not missing,
         detail=f"missing: {', '.join(missing)}" if missing else ", ".join(names.SEARCH_ATTRIBUTES),
         hint="; ".join(commands) or None,
     )
-    return [search_attributes]
 
 
-async def _workers(client: Client) -> list[Check]:
+async def _workers(client: Client) -> Check:
     workers = sorted(await _polls_of_new(client, names.TASK_QUEUE, WORKFLOWS))
-    worker = Check(
+    return Check(
         check="worker",
         ok=bool(workers),
         detail=", ".join(workers) if workers else f"nobody polls task queue {names.TASK_QUEUE!r}",
         hint=None if workers else "start one with `steer worker`",
     )
-    return [worker]
 
 
 async def _polls_of_new(client: Client, queue: str, kind: TaskQueueType.ValueType) -> dict[str, datetime]:
@@ -146,24 +145,23 @@ async def _polls_of_new(client: Client, queue: str, kind: TaskQueueType.ValueTyp
     return polls
 
 
-async def _loops(client: Client) -> list[Check]:
+async def _loops(client: Client) -> Check:
     """Whether the hosts of the open loops, of the newest LOOKED_AT, have workers."""
     if not await last_polls(client, names.TASK_QUEUE, WORKFLOWS):
-        return [Check(check="loops", ok=True, detail="not looked at: no worker could tell their hosts")]
+        return Check(check="loops", ok=True, detail="not looked at: no worker could tell their hosts")
     found = await list_loops(client, 'ExecutionStatus="Running"', LOOKED_AT)
     hosts = await asyncio.gather(*(_host_of(client, each.id) for each in found))
     gone = [host for host in sorted(set(filter(None, hosts))) if not await is_served(client, host)]
     waiting = [each.id for each, host in zip(found, hosts, strict=True) if host in gone]
     shown = ", ".join(waiting[:SHOWN_LOOPS]) + (" ..." if len(waiting) > SHOWN_LOOPS else "")
     if not gone:
-        return [Check(check="loops", ok=True, detail=f"open: {len(found)}")]
-    loops = Check(
+        return Check(check="loops", ok=True, detail=f"open: {len(found)}")
+    return Check(
         check="loops",
         ok=False,
         detail=f"no worker of host {', '.join(gone)} answers; loops that wait for one: {shown}",
         hint="start a worker there; where the host is gone for good, end them with `steer loop stop`",
     )
-    return [loops]
 
 
 async def _host_of(client: Client, loop: str) -> str | None:
@@ -178,43 +176,33 @@ UNDECODED = "Failed decoding arguments"
 """What the SDK of a worker says of an activity's input that it cannot decode."""
 
 
-async def _own_worker(client: Client) -> list[Check]:
-    """What a worker of this machine says; where none polls, that there is none to compare the codec with."""
+async def _codec(client: Client) -> Check:
+    """Whether client and worker have the same codec: a worker of this host is asked for the events of no run."""
+    mine = f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
     host = host_name(state_directory())
     any_polls = await last_polls(client, names.TASK_QUEUE, WORKFLOWS)
     if not any_polls or not await _polls_of_new(client, names.runs_queue(host), ACTIVITIES):
-        detail = f"{_own_codec(client)}; no worker of this machine to compare it with"
-        return [Check(check="codec", ok=True, detail=detail)]
-    codec = await _codec(client, host)
-    return [codec, *(await _agents(client, host) if codec.ok else [])]
-
-
-def _own_codec(client: Client) -> str:
-    return f"this client: {name_of(client.data_converter.payload_codec) or 'none'}"
-
-
-async def _codec(client: Client, host: str) -> Check:
-    """Whether client and worker have the same codec: it is asked for the events of no run."""
+        return Check(check="codec", ok=True, detail=f"{mine}; no worker of this machine to compare it with")
     nothing = ReadEvents(key=RunKey(run="doctor", execution="doctor"), after=0, wait_s=0)
     try:
         await call_host(client, host, names.READ_EVENTS, nothing, EventPage, takes_s=5)
     except (ServerRefused, UnreadablePayload) as error:
         hint = f"start this program and all workers with the same {VARIABLE} and keys"
         why = "" if UNDECODED in str(error) else f": {error}"
-        return Check(
-            check="codec",
-            ok=False,
-            detail=f"{_own_codec(client)}; the worker has another, or other keys{why}",
-            hint=hint,
-        )
+        return Check(check="codec", ok=False, detail=f"{mine}; the worker has another, or other keys{why}", hint=hint)
     except Unreachable as error:
         return Check(check="codec", ok=False, detail=str(error), hint="see whether the worker is at work")
-    return Check(check="codec", ok=True, detail=f"{_own_codec(client)}; the worker of this machine has the same")
+    return Check(check="codec", ok=True, detail=f"{mine}; the worker of this machine has the same")
 
 
-async def _agents(client: Client, host: str) -> list[Check]:
-    """The programs and keys of its agents, as it sees them; nothing where it is of a version that cannot tell."""
+async def _agents_of_worker(client: Client) -> list[Check]:
+    """The programs and keys of its agents, as a worker of this machine sees them; nothing where none is at work, or it
+    is of a version that cannot tell.
+    """
+    host = host_name(state_directory())
     try:
+        if not await has_worker(client, host):
+            return []
         found = await call_host(client, host, names.CHECK_AGENTS, CheckAgents(), AgentChecks, takes_s=CHECK_S)
     except Unreachable as error:
         hint = "what is said of agents below is of this terminal; see whether the worker is at work"

@@ -69,7 +69,7 @@ def rows(home: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
     database = home / ".hermes" / "state.db"
     if not database.exists():
         return []
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(sqlite3.connect(database)) as connection:
         return connection.execute(query, values).fetchall()
 
 

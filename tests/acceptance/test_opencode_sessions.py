@@ -70,7 +70,7 @@ def offline(script: Script, none: Path) -> dict[str, str]:
 def conversation(home: Path, session: str) -> list[str]:
     """All texts of a session in this home, and what became of them."""
     (database,) = (home / ".local" / "share" / "opencode").glob("opencode*.db")
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(sqlite3.connect(database)) as connection:
         query = (
             "select part.data from part join message on message.id = part.message_id "
             "where message.session_id = ? and part.session_id = message.session_id order by message.id, part.id"
@@ -82,11 +82,8 @@ def conversation(home: Path, session: str) -> list[str]:
 def held_in(home: Path, session: str) -> str | None:
     """The directory of the session in this home; None where it has none."""
     for database in (home / ".local" / "share" / "opencode").glob("opencode*.db"):
-        with (
-            closing(sqlite3.connect(database)) as connection,
-            connection,
-            suppress(sqlite3.OperationalError),
-        ):  # it is being made
+        # It may be being made.
+        with closing(sqlite3.connect(database)) as connection, suppress(sqlite3.OperationalError):
             found = connection.execute("select directory from session where id = ?", (session,)).fetchone()
             return found[0] if found else None
     return None
@@ -95,7 +92,7 @@ def held_in(home: Path, session: str) -> str | None:
 def children(home: Path, session: str) -> list[str]:
     """The sessions of its sub-agents in this home."""
     (database,) = (home / ".local" / "share" / "opencode").glob("opencode*.db")
-    with closing(sqlite3.connect(database)) as connection, connection:
+    with closing(sqlite3.connect(database)) as connection:
         return [found for (found,) in connection.execute("select id from session where parent_id = ?", (session,))]
 
 
