@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
-from activities.workspaces.carry.archives import ArchivePlace
+from activities.workspaces.carry.archives import MAX_ARCHIVE, ArchivePlace
 from activities.workspaces.carry.copies import WorkspaceCopy
 from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
@@ -69,7 +70,10 @@ class ArchiveCarrying:
         owner = Ownership("cluster", "default")
         self.store = RunStore(root / "state", owner)
         self.runtime = ShimRuntime(self.store, "host")
-        self.machines = [ChildMachine(root / each, {"PATH": os.environ["PATH"]}) for each in ("here", "there")]
+        self.scratch = root / "tmp"
+        self.scratch.mkdir()
+        variables = {"PATH": os.environ["PATH"], "TMPDIR": str(self.scratch)}
+        self.machines = [ChildMachine(root / each, variables) for each in ("here", "there")]
         self.run = self.store.create(RunKey(run="run", execution="e"))
         kept, agents = KeptCopies(root / "state", owner), {"opencode": OpencodeAgent({})}
         archives = RunArchives(agents, self.machines[0], kept, self._copy_at, self.store, self.runtime)
@@ -360,6 +364,30 @@ async def test_a_taking_in_that_was_killed_is_gone_on_with(out: ArchiveCarrying)
     (out.run.path / "sessions-back.json").unlink()
     assert (await out.back()).session_error is None
     assert out.texts() == ["one", "two", "three"]
+
+
+async def test_no_session_is_left_in_the_directory_for_temporary_files(out: ArchiveCarrying) -> None:
+    out.hold(archive(SESSION, "one", "two", "three"), there=True)
+    assert (await out.back()).session_error is None
+    assert list(out.scratch.iterdir()) == []
+
+
+async def test_a_session_that_is_too_large_is_not_left_there_either(out: ArchiveCarrying) -> None:
+    program = Path(out.there["PATH"].partition(":")[0], "opencode")
+    program.write_text(f"#!/bin/sh\nhead -c {MAX_ARCHIVE + 1} /dev/zero\n")
+    assert (await out.back()).session_error == "a session has more than 64 MiB"
+    assert list(out.scratch.iterdir()) == []
+
+
+async def test_what_a_killed_script_has_left_is_removed_a_day_later(out: ArchiveCarrying) -> None:
+    now = time.time()
+    for name, age_h in (("steersman-session-old", 49), ("steersman-session-new", 1), ("of-somebody", 49)):
+        left = out.scratch / name
+        left.mkdir()
+        (left / "session").write_text("what was said")
+        os.utime(left, (now - 3600 * age_h,) * 2)
+    await out.back()
+    assert sorted(path.name for path in out.scratch.iterdir()) == ["of-somebody", "steersman-session-new"]
 
 
 async def test_a_fork_leaves_what_it_was_forked_from(tmp_path: Path) -> None:

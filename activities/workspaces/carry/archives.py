@@ -15,17 +15,25 @@ MAX_ARCHIVE = 64 * 1024 * 1024
 """A session that is written out has at most this many bytes."""
 PATIENCE_S = 180.0
 """What a program does with a session may take this many seconds."""
+SCRATCH = "steersman-session-"
+"""How directories in the machine's TMPDIR begin in which sessions are while programs are at them."""
+_CLEARING_S = 10.0
+"""A script has so long to remove its directory once its answer is here."""
 _SAID = 500
 _NO_PROGRAM = 127
 """How `env` ends where it does not find the program."""
 
-_SCRATCH = "umask 077; scratch=$(mktemp -d) || exit 1; trap 'rm -rf \"$scratch\"' EXIT; "
+_SCRATCH = f"""umask 077; base=${{TMPDIR:-/tmp}}; mine=$(id -u)
+find "$base" -maxdepth 1 -name '{SCRATCH}*' -type d -user "$mine" -mtime +0 -exec rm -rf {{}} + 2>/dev/null </dev/null
+scratch=$(mktemp -d "$base/{SCRATCH}XXXXXXXX") || exit 1
+trap 'rm -rf "$scratch"' EXIT; trap 'exit 1' HUP INT PIPE TERM"""
+"""A script that was killed leaves its directory to one that comes a day later or more."""
 _RUN = 'env -i XDG_STATE_HOME="$scratch/state" "$@"'
 """What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait."""
 _WRITE_OUT = f"""{_SCRATCH}
 cd "$scratch" && {_RUN} >out 2>said </dev/null; code=$?
 [ "$code" = 0 ] || {{ tail -c {_SAID} said >out; }}
-printf '%s %s\\n' "$code" "$(wc -c <out)" && cat out
+size=$(wc -c <out); printf '%s %s\\n' "$code" "$size" && [ "$size" -le {MAX_ARCHIVE} ] && cat out
 """
 """What the program says goes into a file first: into a pipe it may not write all of it."""
 _TAKE_IN = f"""{_SCRATCH}
@@ -109,13 +117,30 @@ class ArchivePlace:
 
 
 async def _answer(stream: Stream) -> tuple[int, bytes]:
-    """The program's exit code, and what it wrote. Raises SessionsFailed."""
+    """The program's exit code, and what it wrote, with nothing left of it there. Raises SessionsFailed."""
+    try:
+        answer = await _read(stream)
+    except SessionsFailed:
+        await _cleared(stream)
+        raise
+    await _cleared(stream)
+    return answer
+
+
+async def _cleared(stream: Stream) -> None:
+    """The script has removed its directory: one that is killed before leaves the session there, for a day or more."""
+    with suppress(TimeoutError):
+        async with timeouts.timeout(_CLEARING_S):
+            await stream.wait()
+
+
+async def _read(stream: Stream) -> tuple[int, bytes]:
     try:
         heading = (await stream.stdout.readline()).split()
     except ValueError:  # a line longer than a stream takes
         heading = []
     if len(heading) != 2 or not all(each.isdigit() for each in heading):
-        await stream.wait()
+        await _cleared(stream)
         raise SessionsFailed(printable(stream.said())[-_SAID:] or "the programs of its sessions could not be run")
     code, size = (int(each) for each in heading)
     if size > MAX_ARCHIVE:
