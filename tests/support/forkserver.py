@@ -4,6 +4,7 @@ Each is a process of its own all the same. What differs: /proc says what that pr
 executed since; and what an interpreter reads of its environment before a program begins does not count.
 """
 
+import contextlib
 import multiprocessing
 import os
 import signal
@@ -62,7 +63,10 @@ class Forked:
 
     def send_signal(self, number: int) -> None:
         if self._process.exitcode is None:
-            os.kill(self.pid, number)
+            with contextlib.suppress(
+                ProcessLookupError
+            ):  # its parent is the fork server, which takes its exit at any moment
+                os.kill(self.pid, number)
 
     def kill(self) -> None:
         self.send_signal(signal.SIGKILL)
