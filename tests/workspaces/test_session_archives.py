@@ -22,6 +22,7 @@ from activities.store.kept_copies import CopyLocation, KeptCopies
 from activities.store.ownership import Ownership
 from activities.store.runs import RunStore
 from activities.store.session_locks import SessionLocks
+from activities.workspaces.carry import archives as carry_archives
 from activities.workspaces.carry.archives import MAX_ARCHIVE, ArchivePlace
 from activities.workspaces.carry.copies import WorkspaceCopy
 from steersman.contracts.activities import CarriedBack, RunKey
@@ -29,6 +30,7 @@ from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.request import parse_request
 from steersman.contracts.run import Finalize
 from tests.support.parameters import but_first
+from tests.support.processes import lives
 from tests.support.programs import program
 from tests.workspaces import opencode_stand_in
 
@@ -376,6 +378,18 @@ async def test_a_session_that_is_too_large_is_not_left_there_either(out: Archive
     program = Path(out.there["PATH"].partition(":")[0], "opencode")
     program.write_text(f"#!/bin/sh\nhead -c {MAX_ARCHIVE + 1} /dev/zero\n")
     assert (await out.back()).session_error == "a session has more than 64 MiB"
+    assert list(out.scratch.iterdir()) == []
+
+
+async def test_a_program_that_hangs_is_ended(out: ArchiveCarrying, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(carry_archives, "PATIENCE_S", carry_archives.CLEARING_S + 1)
+    pid = out.scratch.parent / "pid"
+    program = Path(out.there["PATH"].partition(":")[0], "opencode")
+    program.write_text(f"#!/bin/sh\necho $$ >{pid}\nexec sleep 1000\n")
+    error = (await out.back()).session_error
+    assert error
+    assert "opencode could not write it out: it was not through after 1 s" in error
+    assert not lives(int(pid.read_text()))
     assert list(out.scratch.iterdir()) == []
 
 

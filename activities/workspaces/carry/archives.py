@@ -17,19 +17,25 @@ PATIENCE_S = 180.0
 """What a program does with a session may take this many seconds."""
 SCRATCH = "steersman-session-"
 """How directories in the machine's TMPDIR begin in which sessions are while programs are at them."""
-_CLEARING_S = 10.0
-"""A script has so long to remove its directory once its answer is here."""
+CLEARING_S = 10.0
+"""A script has so long for all but its program: to remove its directory once its answer is here."""
 _SAID = 500
 _NO_PROGRAM = 127
 """How `env` ends where it does not find the program."""
+_KILLED = 128 + 9
+"""How a program ends that `timeout` has killed."""
 
-_SCRATCH = f"""umask 077; base=${{TMPDIR:-/tmp}}; mine=$(id -u)
+_SCRATCH = f"""limit=$1; shift; timed=; command -v timeout >/dev/null && timed="timeout -s KILL $limit"
+umask 077; base=${{TMPDIR:-/tmp}}; mine=$(id -u)
 find "$base" -maxdepth 1 -name '{SCRATCH}*' -type d -user "$mine" -mtime +0 -exec rm -rf {{}} + 2>/dev/null </dev/null
 scratch=$(mktemp -d "$base/{SCRATCH}XXXXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT; trap 'exit 1' HUP INT PIPE TERM"""
 """A script that was killed leaves its directory to one that comes a day later or more."""
-_RUN = 'env -i XDG_STATE_HOME="$scratch/state" "$@"'
-"""What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait."""
+_RUN = '$timed env -i XDG_STATE_HOME="$scratch/state" "$@"'
+"""What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait.
+
+It ends in time by itself where the machine can see to it: by ssh, nobody else would end what hangs there.
+"""
 _WRITE_OUT = f"""{_SCRATCH}
 cd "$scratch" && {_RUN} >out 2>said </dev/null; code=$?
 [ "$code" = 0 ] || {{ tail -c {_SAID} said >out; }}
@@ -101,7 +107,9 @@ class ArchivePlace:
     async def _script(self, script: str, directory: str, command: Sequence[str]) -> AsyncIterator[Stream]:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         where = (directory,) if directory else ()
-        async with self._started("sh", "-c", script, "sh", *where, *variables, *command) as stream:
+        async with self._started(
+            "sh", "-c", script, "sh", f"{PATIENCE_S - CLEARING_S:.0f}", *where, *variables, *command
+        ) as stream:
             yield stream
 
     @asynccontextmanager
@@ -130,7 +138,7 @@ async def _answer(stream: Stream) -> tuple[int, bytes]:
 async def _cleared(stream: Stream) -> None:
     """The script has removed its directory: one that is killed before leaves the session there, for a day or more."""
     with suppress(TimeoutError):
-        async with timeouts.timeout(_CLEARING_S):
+        async with timeouts.timeout(CLEARING_S):
             await stream.wait()
 
 
@@ -157,4 +165,6 @@ def _text(said: bytes) -> str:
 
 def _failed(code: int, what: str, said: str) -> SessionsFailed:
     kind = NoProgram if code == _NO_PROGRAM else SessionsFailed
+    if code == _KILLED:
+        said = f"it was not through after {PATIENCE_S - CLEARING_S:.0f} s, or was killed otherwise"
     return kind(f"{what}: {said or 'it said nothing'} (exit code {code})")
