@@ -38,7 +38,8 @@ class Keyed:
 
 
 def _opencode(script: Script) -> Mapping[str, str]:
-    given = script.opencode_env(Path("/nowhere-of-opencode"))
+    with tempfile.TemporaryDirectory() as elsewhere:
+        given = script.opencode_env(Path(elsewhere))
     return {name: given[name] for name in given if name.startswith(("OPENCODE_", "npm_"))}
 
 

@@ -5,10 +5,14 @@ import pytest
 from tests.acceptance.own_cluster import NAMESPACE, SLOW_S, OwnCluster, settings
 from tests.acceptance.programs import OBEDIENT, python
 from tests.acceptance.site import Site, phase
-from tests.support.kubernetes import background_server
+from tests.support.kubernetes import background_server, missing
 from tests.support.kubernetes.account import Account
 
-pytestmark = [pytest.mark.acceptance, pytest.mark.timeout(180)]
+pytestmark = [
+    pytest.mark.acceptance,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(missing() is not None, reason=missing() or ""),
+]
 
 
 async def test_runs_go_on_and_others_begin_after_a_token_has_run_out(site: Site) -> None:
