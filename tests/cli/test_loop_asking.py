@@ -2,7 +2,9 @@
 
 import asyncio
 import os
+import shlex
 import signal
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -86,3 +88,62 @@ async def test_revise_opens_the_editor(stage: Stage, tmp_path: Path) -> None:
         await failed.until("the plan is as it was for the loop")
         assert await failed.ended() == 1
         assert "Traceback" not in failed.raw
+
+
+async def test_ctrl_c_in_the_editor_is_the_editors(stage: Stage) -> None:
+    editor = "sh -c 'trap : INT; echo EDITING; read -r _; echo better >> \"$0\"'"
+    terminal = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR=editor, VISUAL="")
+    await terminal.until("EDITING")
+    terminal.ctrl_c()
+    await terminal.until("^C")
+    terminal.type("\n")
+    await terminal.until("plan version 2")
+    assert await terminal.ended() == 0
+    assert (await stage.told("revise"))[0][1] == {"plan": "Make it good\nbetter\n"}
+
+
+@pytest.mark.parametrize(
+    ("editor", "code", "why"),
+    [
+        ('echo better >> "$0"; kill -9 $$', 1, "Editing failed"),
+        ('echo better >> "$0"; kill -TERM $PPID; sleep 1', 143, ""),
+        ('echo better >> "$0"; head -c 70000 /dev/zero | tr \'\\0\' x >> "$0"', 2, "longer than 64 KiB"),
+        ("printf 'better\\377' > \"$0\"", 1, "no text in UTF-8"),
+    ],
+)
+async def test_what_was_written_is_kept_where_nothing_came_of_it(
+    stage: Stage, tmp_path: Path, editor: str, code: int, why: str
+) -> None:
+    command = shlex.join(["sh", "-c", editor])
+    env = {"EDITOR": command, "VISUAL": "", "TMPDIR": str(tmp_path)}
+    terminal = await stage.steer.at_terminal("loop", "revise", stage.loop, **env)
+    await terminal.until("what you wrote is kept in")
+    await terminal.until(why)
+    assert await terminal.ended() == code
+    (kept,) = tmp_path.glob("steer-*.md")
+    assert str(kept) in terminal.text
+    assert b"better" in kept.read_bytes()
+    assert await stage.machine.calls(stage.loop) == []
+
+
+async def test_a_plan_that_was_revised_meanwhile_is_not_written_over(stage: Stage, tmp_path: Path) -> None:
+    editor = "sh -c 'echo better >> \"$0\"; echo EDITING; read -r _'"
+    env = {"EDITOR": editor, "VISUAL": "", "TMPDIR": str(tmp_path)}
+    terminal = await stage.steer.at_terminal("loop", "revise", stage.loop, **env)
+    await terminal.until("EDITING")
+    await stage.machine.set_state(
+        stage.loop, plan={"number": 2, "text": "Another", "hash": "", "since": datetime.now(UTC)}, plan_versions=2
+    )
+    terminal.type("\n")
+    await terminal.until("what you wrote is kept in")
+    await terminal.until("somebody has revised the plan meanwhile: it is version 2 now")
+    assert await terminal.ended() == 5
+    assert await stage.machine.calls(stage.loop) == []
+
+
+async def test_no_editor_opens_for_a_loop_that_has_ended(stage: Stage) -> None:
+    await stage.machine.set_state(stage.loop, status="exited")
+    terminal = await stage.steer.at_terminal("loop", "revise", stage.loop, EDITOR="sh -c 'echo EDITING'", VISUAL="")
+    await terminal.until("has ended")
+    assert await terminal.ended() == 5
+    assert "EDITING" not in terminal.text

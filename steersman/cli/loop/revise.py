@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from steersman.client import Steersman
-    from steersman.contracts.loop_state import LoopState
+    from steersman.contracts.loop_messages import LoopReceipt
+    from steersman.contracts.loop_state import LoopState, PlanVersion
 
 Number = Annotated[int, typer.Argument(metavar="N", min=0, help="The checkpoint's number.")]
 
@@ -44,47 +45,67 @@ def revise(
         raise typer.BadParameter("give --plan or --prompt: there is nobody who could edit the plan")
 
     async def work(steersman: "Steersman") -> Exit | None:
-        import click
-
         target = await resolve_loop(steersman, loop, among_open=True)
+        if plan is None and template is None:
+            return await _edit(steersman, target, as_json=as_json)
         said: str | dict[str, str] | None = None
-        if plan is not None or template is None:
+        if plan is not None:
             state = await steersman.loops.state(target)
-            place = loop_request.workspace_of(state.workspace, None)
-            try:
-                said = _edited(state, place) if plan is None else loop_request.plan_of(plan, place, phase)
-            except click.UsageError:
-                raise
-            except click.ClickException as error:  # the editor is not there, or has failed
-                complain(f"{error.format_message()}: the plan is as it was for the loop")
-                return Exit.FAILED
-            if said is None:
-                remark("the plan is as it was")
-                return None
+            said = loop_request.plan_of(plan, loop_request.workspace_of(state.workspace, None), phase)
         print_receipt(await steersman.loops.revise(target, said, template), as_json=as_json)
         return None
 
     run_with_client(ctx, work)
 
 
-def _edited(state: "LoopState", workspace: "Path") -> str | dict[str, str] | None:
-    """The plan as the person leaves it in $EDITOR; None where it is unchanged. A file is edited in its place."""
+async def _edit(steersman: "Steersman", loop: str, *, as_json: bool) -> Exit | None:
+    """Revise the plan as the person leaves it in $EDITOR. A file is edited in its place."""
     import click
 
-    plan = state.plan
+    plan = (state := await _open(steersman, loop)).plan
     if plan is None:
         raise typer.BadParameter("the loop has no plan yet")
-    if plan.path is None:
-        text = click.edit(plan.text or "", extension=".md")
-        return None if text is None or text == plan.text else text
-    file = workspace / plan.path
+    try:
+        if plan.path is None:
+            receipt = await _edit_text(steersman, loop, plan)
+        else:
+            file = loop_request.workspace_of(state.workspace, None) / plan.path
+            receipt = await _edit_file(steersman, loop, plan, file)
+    except click.ClickException as error:  # the editor is not there, or has failed
+        complain(f"{error.format_message()}: the plan is as it was for the loop")
+        return Exit.FAILED
+    if receipt is None:
+        remark("the plan is as it was")
+    else:
+        print_receipt(receipt, as_json=as_json)
+    return None
+
+
+async def _edit_text(steersman: "Steersman", loop: str, plan: "PlanVersion") -> "LoopReceipt | None":
+    """None where the person has changed nothing. What is refused is kept for another try."""
+    from steersman.cli.terminal.editor import edited
+    from steersman.errors import ServerRefused
+
+    with edited(plan.text or "") as text:
+        if text is None:
+            return None
+        now = (await _open(steersman, loop)).plan
+        if now and now.number != plan.number:
+            raise ServerRefused(f"somebody has revised the plan meanwhile: it is version {now.number} now")
+        return await steersman.loops.revise(loop, text)
+
+
+async def _edit_file(steersman: "Steersman", loop: str, plan: "PlanVersion", file: "Path") -> "LoopReceipt | None":
+    """None where the person has changed nothing."""
+    from steersman.cli.terminal.editor import edit
+
     if not file.is_file():
         raise typer.BadParameter(f"{file} is no file here: edit the plan where it is, or give --plan")
     before = file.read_bytes()
-    click.edit(filename=str(file))
+    edit(file)
     if file.read_bytes() == before:
         return None
-    return {"path": plan.path} | ({"phase": plan.phase} if plan.phase else {})
+    return await steersman.loops.revise(loop, {"path": plan.path} | ({"phase": plan.phase} if plan.phase else {}))
 
 
 def restart(
