@@ -104,6 +104,7 @@ async def test_a_program_as_the_agent_and_a_request_from_a_file(
         (["start", "x", "--items", "beads"], "done.items: ids"),
         (["start", "x", "--items", "checkboxes"], "done.items.path"),
         (["start", "x", "--verify", "true", "--phase", "01"], "--phase"),
+        (["start", "x", "--verify", "true", "--phase", ""], "--phase"),
         (["start", "x", "--verify-timeout", "5m"], "--verify-timeout"),
         (["start", "x", "--verify", "true", "--duration", "soon"], "--duration"),
         (["start", "x", "--verify", "true", "--iterations", "0"], "limits.iterations"),

@@ -201,6 +201,10 @@ def test_what_changed_is_told_once() -> None:
     ]
 
 
+def test_why_a_loop_failed_is_told_with_its_end_alone() -> None:
+    assert list(formatting.changes(state(), state(status="failed", last_error="plan.phase: there is no phase 9"))) == []
+
+
 def test_one_screen_says_what_matters_and_nothing_dangerous() -> None:
     shown = dict(formatting.status_rows("l", state(status="paused", waits_for="lunch", workspace="/w"), NOW))
     assert shown["status"] == "paused"

@@ -107,7 +107,7 @@ def changes(before: LoopState | None, state: LoopState) -> Iterator[tuple[str, s
             yield f"the plan is now version {state.plan.number}", "dim"
         if state.mode != before.mode:
             yield f"mode {state.mode}", "dim"
-        if state.last_error and state.last_error != before.last_error:
+        if state.last_error and state.last_error != before.last_error and state.status != "failed":  # its end says it
             yield f"! {state.last_error}", "red"
     was = before.status if before else "running"
     if state.status != was:

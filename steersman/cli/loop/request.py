@@ -127,6 +127,8 @@ def plan_of(word: str, workspace: Path, phase: str | None = None) -> str | dict[
     named = word.startswith("@")
     path = word[1:] if named else word
     found = _inside(path, workspace)
+    if phase is not None and not phase.strip():
+        raise typer.BadParameter("--phase: must not be empty")
     if found is not None:
         return {"path": found} | ({"phase": phase} if phase else {})
     if named:
