@@ -46,9 +46,9 @@ class Stage:
                 assert len(calls) <= len(names), calls
                 await asyncio.sleep(0.02)
 
-    async def menu_by_ctrl_c(self) -> Terminal:
+    async def menu_by_ctrl_c(self, number: int = 1) -> Terminal:
         """The menu over an iteration that was paused by it."""
-        run = await self.at_work()
+        run = await self.at_work(number)
         terminal = await self.attach()
         await terminal.until("first words")
         terminal.ctrl_c()

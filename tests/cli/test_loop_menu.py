@@ -1,5 +1,7 @@
 """The menu of a followed loop at a real terminal: Ctrl-C, decisions, and everything that may be typed at it."""
 
+import asyncio
+
 import pytest
 
 from tests.cli.loopstage import MENU, Stage
@@ -62,8 +64,8 @@ async def test_revising_the_plan(stage: Stage) -> None:
 
 
 async def test_starting_over(stage: Stage) -> None:
-    terminal = await stage.menu_by_ctrl_c()
-    for answers in (("x",), ("2", "n"), ("", "maybe")):
+    terminal = await stage.menu_by_ctrl_c(2)
+    for answers in (("x",), ("0",), ("3",), ("2", "n"), ("", "maybe")):
         terminal.type("s\n")
         for answer in answers:
             await terminal.until(" >")
@@ -145,3 +147,25 @@ async def test_the_menu_by_key_stops_nothing(stage: Stage) -> None:
     terminal.type("\x7f\n")
     await terminal.until("second words")
     assert await stage.machine.calls(stage.loop) == []
+
+
+async def test_a_text_that_is_being_typed_is_no_keys_when_somebody_else_decides(stage: Stage) -> None:
+    run = await stage.at_work()
+    terminal = await stage.attach()
+    await terminal.until("first words")
+    stage.machine.finish(run, succeeded())
+    await stage.machine.set_state(stage.loop, status="waiting_for_decision", run=None)
+    await terminal.until(MENU)
+    terminal.type("f\n")
+    await terminal.until("an empty line ends it")
+    await terminal.until("> ")
+    terminal.type("Do ")
+    await stage.steersman.loops.resume(stage.loop, mode="autonomous")
+    await asyncio.sleep(1.5)  # until it has heard of that
+    for each in "not Panic":
+        terminal.type(each)
+        await asyncio.sleep(0.02)
+    terminal.type("\n\n")
+    calls = await stage.told("resume", "feedback")
+    assert calls[1][1]["text"] == "Do not Panic"
+    await terminal.until("the loop went on meanwhile")

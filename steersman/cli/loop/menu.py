@@ -28,7 +28,9 @@ FILES = Text("Take the files back, too? [y]es  [k]eep them as they are  [n]o, do
 
 
 class Menu:
-    """One loop's menu. `update` takes every state: a question that was answered elsewhere is withdrawn."""
+    """One loop's menu. `update` takes every state: a question that was answered elsewhere is withdrawn, but for one that
+    asks for a text: the rest of it would be taken for keys, and the loop takes it all the same.
+    """
 
     def __init__(self, followed: FollowedLoop, keyboard: Keyboard, out: Console) -> None:
         self._followed = followed
@@ -105,14 +107,14 @@ class Menu:
         return True
 
     async def _feedback(self, note: Callable[..., None]) -> None:
-        if text := await self._keyboard.ask_text(FEEDBACK, unless=self._overtaken):
+        if text := await self._keyboard.ask_text(FEEDBACK):
             try:
                 note(await self._keyboard.unless_interrupted(self._followed.feedback(text)))
             except (SteersmanError, RunError) as error:
                 note(str(error), "yellow")
 
     async def _revise(self, note: Callable[..., None]) -> None:
-        text = await self._keyboard.ask_text(REVISE, unless=self._overtaken)
+        text = await self._keyboard.ask_text(REVISE)
         if not text:
             note("the plan stays as it is")
             return
@@ -124,8 +126,8 @@ class Menu:
 
     async def _start_over(self, note: Callable[..., None]) -> bool:
         start = await self._ask(START)
-        if start is None or (start and not start.isdecimal()):
-            note("not started over: that is no number" if start else "not started over", "yellow")
+        if start is None or (wrong := self._no_iteration(start)):
+            note("not started over" if start is None else f"not started over: {wrong}", "yellow")
             return False
         files = chosen(await self._ask(FILES) or "no", ("yes", "keep", "no"))
         if files not in ("yes", "keep"):
@@ -134,6 +136,15 @@ class Menu:
         note("starting over; what is there now is kept as a rescue checkpoint")
         self._followed.restart(int(start) if start else None, files=files == "yes")
         return True
+
+    def _no_iteration(self, start: str) -> str | None:
+        """Why the loop cannot start over from there; None if it can, as far as is known here."""
+        if not start:
+            return None
+        if not start.isdecimal():
+            return "that is no number"
+        last = self._followed.state.iteration if self._followed.state else int(start)
+        return None if 1 <= int(start) <= last else f"there is no iteration {start}: the loop is at iteration {last}"
 
     async def _ask(self, question: Text) -> str | None:
         return await self._keyboard.ask(question, unless=self._overtaken)

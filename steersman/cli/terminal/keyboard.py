@@ -148,13 +148,13 @@ class Keyboard:
             pasted = _typed(sys.stdin.fileno()).decode(errors="replace")
         return "".join(each for each in f"{line}\n{pasted}" if each.isprintable() or each in "\n\t").strip()
 
-    async def ask_text(self, question: Text, *, unless: asyncio.Event | None = None) -> str | None:
-        """Several lines, up to an empty one; None as for `ask`. Raises Interrupted."""
+    async def ask_text(self, question: Text) -> str | None:
+        """Several lines, up to an empty one; None at the end of input. Raises Interrupted."""
         async with self._lines():
             self._console.print(question)
             lines: list[str] = []
             while len(lines) < MAX_TEXT_LINES:
-                line = await self._line(Text(">", style="dim"), unless)
+                line = await self._line(Text(">", style="dim"), None)
                 if line is None and not lines:
                     return None
                 if not line:
