@@ -115,7 +115,7 @@ class RunChanges:
             conflicts=tuple(conflicts[:MAX_CONFLICTS]),
             unnamed_conflicts=max(len(conflicts) - MAX_CONFLICTS, 0),
             rescue=undone.rescue,
-            ref=rescue,
+            ref=rescue if undone.rescue else "",
         )
 
     async def forget(self, directory: RunDirectory) -> None:

@@ -195,7 +195,8 @@ def _conflicts(key: RunKey, undone: Undone) -> str:
     named = ", ".join(undone.conflicts[:MAX_NAMED])
     count = len(undone.conflicts) + undone.unnamed_conflicts
     more = f" and {count - MAX_NAMED} more" if count > MAX_NAMED else ""
+    kept = f". The files as they were before are in {undone.ref}" if undone.ref else ""
     return (
         f"{_before(key)}, and {undone.files} of its files were taken back; {named}{more} were left: somebody has "
-        f"changed them since, or something is in the way there. The files as they were before are in {undone.ref}"
+        f"changed them since, or something is in the way there{kept}"
     )

@@ -295,7 +295,7 @@ class Steersman:
         """Take back what a closed run changed in its workspace's files; commits that it made stay in their branches.
 
         A path that anybody has changed since is left as it is, and named in `.conflicts`. All files as they were before
-        the undo are in the commit `.rescue`, which the ref `.ref` keeps.
+        the undo are in the commit `.rescue`, which the ref `.ref` keeps; both are empty where it changed none.
 
         Raises:
             AlreadyRunning: the run is open: stop it first.

@@ -61,7 +61,7 @@ class Undone(TolerantModel):
     unnamed_conflicts: int = 0
     """How many more there are."""
     rescue: str = ""
-    """The commit of the files before the undo."""
+    """The commit of the files before the undo; empty where it changed none."""
     ref: str = ""
     """The ref that names it."""
 

@@ -100,7 +100,8 @@ async def test_it_is_counted_shown_and_taken_back(shared: Site, steersman: Steer
     assert git(repository, "status", "--porcelain") == status, "the index is the person's"
     assert git(repository, "show", f"{undone.ref}:edited") == "one\nTWO\nthree\n"
     assert undone.rescue == git(repository, "rev-parse", undone.ref).strip()
-    assert (await steersman.undo(run)).files == 0, "twice is fine"
+    again = await steersman.undo(run)
+    assert (again.files, again.ref, again.rescue) == (0, "", ""), "twice is fine"
 
 
 async def test_what_was_changed_since_is_left_and_named(shared: Site, steersman: Steersman, repository: Path) -> None:
@@ -210,6 +211,14 @@ async def test_nobody_is_asked_for_an_undo_that_does_nothing(
     code, words = await undone(still := await steersman.start(shared.process("sleep", "600")))
     assert (code, words) == (5, f"error: run {still} is still at work: stop it first\n")
     await steersman.stop(still)
+
+    changed = await steersman.start(edits(shared, repository))
+    await steersman.result(changed)
+    other = await steersman.start(edits(shared, repository, OBEDIENT))
+    await phase(steersman, other, "running")
+    code, words = await undone(changed)
+    assert (code, words) == (5, f"error: run {changed}: run {other} is at work in the workspace: stop it first\n")
+    await steersman.stop(other)
 
 
 @pytest.mark.exhaustive

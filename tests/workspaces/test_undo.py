@@ -124,6 +124,12 @@ async def test_a_file_changed_since_is_left_and_the_others_are_not(tree: Tree) -
     assert [tree.rescued(name) for name in "ab"] == ["mine\n", "B\n"]
 
 
+async def test_an_undo_that_changes_nothing_keeps_nothing(tree: Tree) -> None:
+    undone = await tree.undone("echo a > a; echo b > b" + COMMIT, "echo A > a; echo B > b", "echo a > a; echo mine > b")
+    assert (undone.changed, undone.conflicts, undone.rescue) == (0, {b"b"}, "")
+    assert RESCUE not in tree.sh("git for-each-ref")
+
+
 async def test_files_and_directories_take_each_others_place(tree: Tree) -> None:
     begins = "echo a > a; mkdir d; echo x > d/x; ln -s a link" + COMMIT
     run = "rm a; mkdir a; echo y > a/y; rm -r d; echo d > d; rm link; mkdir -p link/deep; echo z > link/deep/z"
@@ -149,7 +155,7 @@ async def test_what_a_killed_undo_left_is_no_file_of_the_next_one(tree: Tree, st
     newer = await tree.keep(AFTER)
     killed = subprocess.run([sys.executable, "-c", KILLED, str(tree.root), step, older, newer], check=False)
     assert killed.returncode == 9
-    assert ".steersman" in tree.sh("ls -A d")
+    assert ".steersman" in tree.sh("ls -A d; echo 2 > d/changed")
     undone = await tree.checkpoints.undo(tree.root / "shadow", tree.top, older, newer, f"{RESCUE}-2", "rescue\n")
     assert not undone.conflicts
     assert tree.sh("ls -A d; cat d/*").split() == ["changed", "gone", "1", "1"]

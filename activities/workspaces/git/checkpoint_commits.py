@@ -290,7 +290,8 @@ async def count(shadow: Shadow, older: str, newer: str, within: Within) -> tuple
 
 async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str, within: Within) -> UndoneFiles:
     """Restore the paths that differ between two commits as they are in the older one, but for those that have changed
-    since the newer one. What is there now is committed under the ref `rescue`. Raises GitFailed, NoCheckpoint.
+    since the newer one. What is there now is committed under the ref `rescue`, which stays where that changes any file.
+    Raises GitFailed, NoCheckpoint.
     """
     before, after = await trees_of(shadow, older, newer)
     changed = await differences(shadow, before, after, within)
@@ -310,7 +311,9 @@ async def undo(shadow: Shadow, older: str, newer: str, rescue: str, message: str
     modes = await modes_of(shadow, older)
     left |= await _put_back(shadow, due, {path: modes.limit(path) for path in due}, temporary)
     conflicts = (changed.keys() & since.keys() & undone.keys()) | left
-    return UndoneFiles(len(due.keys() - left), conflicts, kept.commit or "")
+    if not (files := len(due.keys() - left)):  # all is there as it was
+        await delete_refs(shadow, [rescue])
+    return UndoneFiles(files, conflicts, (kept.commit or "") if files else "")
 
 
 async def _put_back(

@@ -80,11 +80,23 @@ async def _undoable(steersman: "Steersman", run: str) -> str | None:
     if found.now:
         why = state.changes.error if state.changes else None
         raise NothingKept(f"run {run}: the files at its end were not kept{f': {why}' if why else ''}")
+    await _refuse_at_work(steersman, run, state)
     _remark_late(state)
     if not found.stat:
         return None
     changes = state.changes
     return changes_phrase(changes) if changes and changes.after else found.stat.splitlines()[-1].strip()
+
+
+async def _refuse_at_work(steersman: "Steersman", run: str, state: "RunState") -> None:
+    """Raises ServerRefused where a run or loop is at work in the workspace: the host would refuse, too."""
+    from steersman.contracts.workspace_holder import overlap
+    from steersman.errors import ServerRefused
+
+    workspace = state.worktree.directory if state.worktree else state.workspace or ""
+    for each in (await steersman.workspaces(state.host or "")).holders:
+        if not each.waits and each.path and overlap(each.path, workspace):
+            raise ServerRefused(f"run {run}: {each.name} is at work in the workspace: stop it first")
 
 
 def _remark_late(state: "RunState") -> None:
@@ -102,4 +114,5 @@ def _print_undone(undone: "Undone") -> None:
         remark(f"left as it is, for it has changed since, or something is in the way: {path}", "yellow")
     if undone.unnamed_conflicts:
         remark(f"and {undone.unnamed_conflicts} more", "yellow")
-    remark(f"the files as they were are kept: git show {undone.ref}")
+    if undone.ref:
+        remark(f"the files as they were are kept: git show {undone.ref}")
