@@ -95,6 +95,11 @@ class ItemList(TolerantModel):
     error: str | None = None
     """Why they could not be read; no item counts as closed then."""
 
+    @property
+    def known(self) -> ItemCount | None:
+        """The count; None where they could not be read."""
+        return None if self.error else self.count
+
 
 class Verification(TolerantModel):
     """One run of the verification command."""

@@ -41,6 +41,18 @@ async def test_a_directory_without_git_is_watched_but_not_kept(shared: Site, ste
         await steersman.loops.diff(loop, 0, 1)
 
 
+async def test_a_plan_that_the_agent_removes_is_no_empty_list(shared: Site, steersman: Steersman) -> None:
+    workspace = shared.workspace()
+    put(workspace, {"PLAN.md": "- [ ] one\n"})
+    loop = await steersman.loops.start(process_loop(shared, "rm PLAN.md", workspace, limits={"iterations": 1}))
+    result = await ended(steersman, loop)
+    assert (result.stop_reason, result.items) == ("iterations", None)
+    assert [each.items for each in await steersman.loops.checkpoints(loop)] == [ItemCount(open=1), None]
+    items = (await steersman.loops.state(loop)).items
+    assert items is not None
+    assert items.error == "PLAN.md does not exist in the workspace"
+
+
 async def test_going_back_without_git_leaves_the_files_and_says_so(shared: Site, steersman: Steersman) -> None:
     workspace = shared.workspace()
     put(workspace, {"PLAN.md": "- [ ] one\n- [ ] two\n"})

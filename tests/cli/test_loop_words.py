@@ -201,6 +201,13 @@ def test_what_changed_is_told_once() -> None:
     ]
 
 
+def test_items_that_cannot_be_read_any_more_are_told() -> None:
+    gone = state(items={"count": {}, "error": "PLAN.md does not exist in the workspace"})
+    told = [line for line, _ in formatting.changes(state(), gone)]
+    assert told == ["! items cannot be read: PLAN.md does not exist in the workspace"]
+    assert list(formatting.changes(gone, gone)) == []
+
+
 def test_why_a_loop_failed_is_told_with_its_end_alone() -> None:
     assert list(formatting.changes(state(), state(status="failed", last_error="plan.phase: there is no phase 9"))) == []
 

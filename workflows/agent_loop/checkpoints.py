@@ -127,7 +127,7 @@ def _checkpoint(
         commit=found.commit,
         head=found.head,
         files=found.files,
-        items=found.items.count if found.items else None,
+        items=found.items.known if found.items else None,
         totals=carried.totals.model_copy(update={"active_s": round(state.active_s(), 3)}),
         feedback=feedback,
         note=note,

@@ -115,7 +115,7 @@ class AgentLoop(LoopHandlers):
             usage=carried.totals.usage,
             cost_usd=carried.totals.cost_usd,
             verification=carried.verification,
-            items=carried.items.count if carried.items else None,
+            items=carried.items.known if carried.items else None,
             session_id=carried.session_id,
             text=carried.text,
             started_at=carried.started_at or now,

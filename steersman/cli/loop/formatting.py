@@ -103,6 +103,8 @@ def changes(before: LoopState | None, state: LoopState) -> Iterator[tuple[str, s
         if state.verification and state.verification != before.verification:
             passed = state.verification.status == "passed"
             yield verification_line(state.verification), "green" if passed else "red"
+        if (error := _items_error(state)) and error != _items_error(before):
+            yield f"! items cannot be read: {error}", "red"
         if before.plan and state.plan and state.plan.number != before.plan.number:
             yield f"the plan is now version {state.plan.number}", "dim"
         if state.mode != before.mode:
@@ -112,6 +114,10 @@ def changes(before: LoopState | None, state: LoopState) -> Iterator[tuple[str, s
     was = before.status if before else "running"
     if state.status != was:
         yield from _turn(was, state)
+
+
+def _items_error(state: LoopState) -> str | None:
+    return state.items.error if state.items else None
 
 
 def _turn(was: str, state: LoopState) -> Iterator[tuple[str, str]]:

@@ -28,8 +28,9 @@ FILES = Text("Take the files back, too? [y]es  [k]eep them as they are  [n]o, do
 
 
 class Menu:
-    """One loop's menu. `update` takes every state: a question that was answered elsewhere is withdrawn, but for one that
-    asks for a text: the rest of it would be taken for keys, and the loop takes it all the same.
+    """One loop's menu. `update` takes every state: a question that was answered elsewhere is withdrawn.
+
+    But for one that asks for a text: the rest of it would be taken for keys, and the loop takes it all the same.
     """
 
     def __init__(self, followed: FollowedLoop, keyboard: Keyboard, out: Console) -> None:
