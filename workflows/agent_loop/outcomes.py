@@ -130,7 +130,8 @@ def was_stopped(child_result: ChildResult) -> bool:
 
 def id_taken(run: str) -> str:
     """Why a run was not started: another open workflow has its id."""
-    return f"a workflow {run} that is none of this loop's runs is open: end it, then resume"[:MAX_ERROR]
+    what = "one of this loop's runs from before a reset, or somebody else's"
+    return f"a workflow {run} is open, {what}: end it, then resume"[:MAX_ERROR]
 
 
 def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcome:
