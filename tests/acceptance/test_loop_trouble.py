@@ -8,7 +8,7 @@ import pytest
 
 from steersman.client import Steersman
 from steersman.contracts.errors import LoopFailed
-from steersman.errors import RunCancelled
+from steersman.errors import MessageRefused, RunCancelled
 from tests.acceptance.loops import (
     LONG_TOOL,
     claude_loop,
@@ -130,13 +130,17 @@ async def test_a_workspace_that_goes_away_fails_the_loop_and_says_so(shared: Sit
 async def test_a_repository_that_goes_away_is_no_reason_to_give_up(shared: Site, steersman: Steersman) -> None:
     workspace = project(shared)
     command = f"if test -e .git; then rm -rf .git; else {tick('one', 'two')}; fi"
-    loop = await steersman.loops.start(process_loop(shared, command, workspace))
+    loop = await steersman.loops.start(process_loop(shared, command, workspace, mode="checkpoint"))
+    await reaches(steersman, loop, "waiting_for_decision")
+    with pytest.raises(MessageRefused, match="could not be kept: the workspace is in no git repository"):
+        await steersman.loops.rollback(loop, 0)
+    await steersman.loops.resume(loop)
 
     result = await ended(steersman, loop)
 
     assert (result.status, result.iterations) == ("completed", 2)
     kept = await steersman.loops.checkpoints(loop)
-    assert [each.commit is None for each in kept] == [False, True, True]
+    assert [each.commit is None for each in kept] == [False, True, True, True]
 
 
 @pytest.mark.exhaustive

@@ -9,7 +9,7 @@ import typer
 
 from steersman.cli.loop import formatting
 from steersman.cli.loop import request as loop_request
-from steersman.contracts.loop_state import Item, ItemCount, ItemList, LoopState
+from steersman.contracts.loop_state import Checkpoint, Item, ItemCount, ItemList, LoopState
 from tests.client.fake_loop import checkpoint
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
@@ -183,7 +183,8 @@ def test_the_status_line_counts_on_while_the_loop_works() -> None:
 def test_what_changed_is_told_once() -> None:
     before = state(run="l-3", checkpoints=(checkpoint(1),))
     found = {"status": "failed", "command": "make test", "exit_code": 2, "iteration": 3, "time": NOW}
-    made = checkpoint(2, iteration=3, cost_usd=0.01, took_s=3, items={"open": 1, "closed": 1}, run="l-3")
+    items = {"open": 1, "closed": 1}
+    made = checkpoint(2, iteration=3, cost_usd=0.01, took_s=3, items=items, run="l-3", commit="c0ffee")
     after = state(
         status="paused", waits_for="lunch", checkpoints=(checkpoint(1), made), verification=found, last_error="oh no"
     )
@@ -199,6 +200,13 @@ def test_what_changed_is_told_once() -> None:
     assert [line for line, _ in formatting.changes(after, after.model_copy(update={"status": "running"}))] == [
         "the loop goes on"
     ]
+
+
+def test_a_checkpoint_without_files_says_why() -> None:
+    none = formatting.checkpoint_line(Checkpoint.model_validate(checkpoint(1)))
+    assert none == "◆ checkpoint 1 · after iteration 1 · no files are kept: there is no git repository"
+    noted = Checkpoint.model_validate(checkpoint(1, note="the files could not be kept: git would hang"))
+    assert formatting.checkpoint_line(noted).endswith("1 · the files could not be kept: git would hang")
 
 
 def test_items_that_cannot_be_read_any_more_are_told() -> None:

@@ -47,7 +47,7 @@ async def make(
 async def rescue(loop: LoopContext, note: str) -> tuple[Checkpoint, str | None]:
     """The checkpoint of what is there before other files come in its place; and why it has no files, if so."""
     made, found = await _make(loop, "rescue", None, note, ())
-    return made, None if made.commit else found.error or "nobody says why"
+    return made, None if made.commit else found.error or "the workspace is in no git repository"
 
 
 async def _make(

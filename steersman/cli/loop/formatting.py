@@ -141,6 +141,8 @@ def checkpoint_line(checkpoint: Checkpoint) -> str:
         duration(checkpoint.took_s) if checkpoint.took_s else None,
         f"items {count.left} of {count.total} left" if count else None,
         checkpoint.error or checkpoint.note,
+        # Of other reasons the note tells.
+        None if checkpoint.commit or checkpoint.note else "no files are kept: there is no git repository",
     ]
     return "◆ " + " · ".join(filter(None, parts))
 
