@@ -91,34 +91,10 @@ def print_rows(rows: "Sequence[Mapping[str, Text]]", *, leave_out: Sequence[str]
     out.print(made)
 
 
-def at_words(out: "Console", text: str) -> str:
-    """A text without control characters so that a terminal wraps it between words: lines are filled with spaces.
-
-    None is ended: what a person copies from there, a command above all, stays one line. Elsewhere it is as it was.
-    """
-    return _filled(text, max(out.width, 1)) if out.file.isatty() else text
-
-
-def _filled(text: str, width: int) -> str:
-    from rich.cells import cell_len
-
-    made, column = "", 0
-    for number, word in enumerate(text.split(" ")):
-        cells, room = cell_len(word), width - column
-        if number and 0 < room <= cells <= width:
-            made, column = made + " " * room, 0
-        elif number:
-            made, column = f"{made} ", column + 1
-        made, column = made + word, column + cells
-        column = (column - 1) % width + 1 if column else 0
-    return made
-
-
 def remark(text: str, style: str = "dim") -> None:
     """Print a line for the person on stderr. A closed terminal is no error: the command goes on."""
     with contextlib.suppress(OSError):
-        out = console(stderr=True)
-        out.print(at_words(out, flat(text)), style=style)
+        console(stderr=True).print(flat(text), style=style)
 
 
 def complain(text: str) -> None:

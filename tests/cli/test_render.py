@@ -1,7 +1,6 @@
 """What a person sees of a run's events, and what of hostile text is left."""
 
 import io
-import random
 from typing import Any
 
 import pytest
@@ -9,7 +8,6 @@ from rich.console import Console
 
 from steersman.cli import request
 from steersman.cli.formatting import clean, duration, flat, sessions_phrase, shortened, stop_phrase
-from steersman.cli.output import at_words
 from steersman.cli.terminal.renderer import Renderer
 from steersman.contracts.events import (
     ErrorEvent,
@@ -22,7 +20,6 @@ from steersman.contracts.events import (
     RateLimitEvent,
 )
 from steersman.contracts.run import Finalize, StopReport
-from tests.cli.screen import Screen
 from tests.client.fake_host import now, said, tool_output, tool_result, tool_use
 
 
@@ -248,23 +245,3 @@ def test_what_nothing_follows_is_seen_at_once() -> None:
     renderer.show(said("three"), more=True)
     renderer.note("note")
     assert out.seen == "one\ntwo\nthree\nnote\n"
-
-
-@pytest.mark.parametrize("seed", range(20))
-def test_a_terminal_wraps_remarks_between_words(seed: int) -> None:
-    chance = random.Random(seed)
-    columns = chance.randint(6, 30)
-    words = ["x" * chance.randint(0, 5) for _ in range(30)]
-    text = at_words(Console(file=Tty(), width=columns), " ".join(words))
-    assert "\n" not in text, "what is copied stays one line"
-    assert text.split() == " ".join(words).split()
-    shown = Screen(columns, 60).feed(text).text
-    assert " ".join(shown).split() == text.split(), "no word is broken"
-    assert at_words(Console(file=io.StringIO(), width=columns), "a " * 200) == "a " * 200
-
-
-class Tty(io.StringIO):
-    """A terminal's stream."""
-
-    def isatty(self) -> bool:
-        return True

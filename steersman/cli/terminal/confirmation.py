@@ -5,7 +5,7 @@ from rich.text import Text
 
 from steersman.cli.exits import Exit
 from steersman.cli.formatting import flat
-from steersman.cli.output import at_words, console, remark
+from steersman.cli.output import console, remark
 from steersman.cli.terminal.interactive import is_interactive
 from steersman.cli.terminal.keyboard import Interrupted, Keyboard
 
@@ -18,7 +18,7 @@ async def confirm(what: str, word: str, *, yes: bool) -> bool:
         return True
     if not is_interactive():
         raise typer.BadParameter(f"{what.removesuffix('.')}: needs --yes where nobody can be asked")
-    console().print(Text(at_words(console(), flat(what))))
+    console().print(Text(flat(what)))
     with Keyboard(console()) as keyboard:
         try:
             answer = await keyboard.ask(Text(f"Type {word} to do it >", style="bold"))

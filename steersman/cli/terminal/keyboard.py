@@ -17,7 +17,6 @@ from typing import Any, Protocol, Self, TypeVar
 from rich.console import Console
 from rich.text import Text
 
-from steersman.cli.output import at_words
 from steersman.cli.terminal.signals import handle
 
 try:
@@ -188,7 +187,6 @@ class Keyboard:
         if self.terminated:
             raise Interrupted
         fd = sys.stdin.fileno()
-        question = Text(at_words(self._console, question.plain), style=question.style)
         self._console.print(question, end=" ")
         self._question = question
         line = asyncio.get_running_loop().create_future()

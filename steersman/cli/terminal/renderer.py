@@ -24,7 +24,6 @@ from steersman.cli.formatting import (
     stop_phrase,
     worktree_phrase,
 )
-from steersman.cli.output import at_words
 from steersman.cli.terminal.blocks import is_plain, whole_blocks
 from steersman.cli.terminal.edits import edit_lines
 from steersman.cli.terminal.running_tools import RunningTools
@@ -124,7 +123,7 @@ class Renderer:
     def note(self, text: str, style: str = "dim") -> None:
         """Print a line of this program."""
         self.end_line()
-        self._print(Text(at_words(self._console, flat(text)), style=style))
+        self._print(Text(flat(text), style=style))
 
     def note_block(self, text: str) -> None:
         """Print several lines, which are clean already."""
