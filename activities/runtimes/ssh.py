@@ -12,7 +12,6 @@ What must not live here: which programs are run, and what follows from what they
 import asyncio
 import contextlib
 import os
-import shutil
 import tempfile
 import time
 from asyncio.subprocess import DEVNULL, PIPE
@@ -26,6 +25,7 @@ from activities.runtimes.ssh_connection import PROGRAM, SharedConnection, is_mas
 from activities.runtimes.ssh_failure import last_words
 from activities.runtimes.ssh_stream import SHELL, Program, SshStream
 from activities.shim.client import MachineUnreachable, MachineUnusable
+from activities.store.scratch import Scratch, remove_left
 from steersman import timeouts
 
 BEGIN_S = 20.0
@@ -33,11 +33,11 @@ BEGIN_S = 20.0
 _CONFIG_S = 10.0
 _PAUSE_S, _LAST_PAUSE_S = 0.25, 5.0
 """Seconds from a connection that could not be made to the next try, whoever asks: a host may punish more."""
-_LONGEST = 60
-"""Characters of a directory for sockets: OpenSSH adds 18 to the name of one, and an address has room for 104 to 108."""
-
-
-_SHORT = "/tmp"  # noqa: S108 - mkdtemp makes the directory ours alone
+SOCKETS = "steersman-ssh-"
+"""How directories begin in which a worker's connections have their sockets."""
+_LONGEST = 56
+"""Characters of where they are: OpenSSH adds 18 to the name of a socket, and an address has room for 104 to 108."""
+_SHORT = "/tmp"  # noqa: S108 - the directory is made ours alone
 
 
 class SshMachine:
@@ -51,7 +51,7 @@ class SshMachine:
         self._env["SSH_ASKPASS_REQUIRE"] = "never"
         self._connections: list[SharedConnection] = []
         self._opening: asyncio.Task[None] | None = None
-        self._directory: Path | None = None
+        self._sockets: Scratch | None = None
         self._made = 0
         self._failed: MachineUnreachable | None = None
         self._pause, self._not_before = _PAUSE_S, 0.0
@@ -85,9 +85,9 @@ class SshMachine:
         await asyncio.gather(*(connection.aclose() for connection in self._connections))
         if self._streams:
             await asyncio.wait({stream.watched for stream in self._streams}, timeout=1)
-        if self._directory is not None:
-            shutil.rmtree(self._directory, ignore_errors=True)
-            self._directory = None
+        if self._sockets is not None:
+            self._sockets.remove()
+            self._sockets = None
 
     async def _connection(self) -> SharedConnection:
         """One with room, entered. However many ask for one at once, one is made at a time."""
@@ -120,12 +120,13 @@ class SshMachine:
         self._connections.append(connection)
 
     async def _own(self) -> SharedConnection:
-        if self._directory is None:
+        if self._sockets is None:
             base = tempfile.gettempdir()
             base = base if len(base) <= _LONGEST else _SHORT
-            self._directory = Path(tempfile.mkdtemp(prefix="steersman-", dir=base))
+            await asyncio.to_thread(remove_left, Path(base), SOCKETS)
+            self._sockets = Scratch(Path(base), SOCKETS)
         self._made += 1
-        path = self._directory / str(self._made)
+        path = self._sockets.path / str(self._made)
         flags = ("-o", "ControlMaster=yes", "-S", str(path).replace("%", "%%"))
         return SharedConnection(await self._begun(flags, PROGRAM), path, owned=True)
 

@@ -8,6 +8,7 @@ import shlex
 import shutil
 import signal
 import sys
+import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from pathlib import Path
@@ -19,7 +20,7 @@ from activities.ports.runtime import Channel, Launch, Record, Unreachable
 from activities.runtimes.exec_access import ExecAccess
 from activities.runtimes.machine import ChildMachine, ProcessStream
 from activities.runtimes.shim_runtime import UNREACHABLE_S
-from activities.runtimes.ssh import SshMachine
+from activities.runtimes.ssh import SOCKETS, SshMachine
 from activities.runtimes.ssh_address import SshAddress
 from activities.shim.client import MachineUnreachable, MachineUnusable
 from steersman.contracts.errors import AgentFailed
@@ -338,19 +339,34 @@ async def test_nothing_of_it_is_left_when_it_is_let_go(connect: Connect, sshd: S
     assert not any(Path(each).parent.exists() for each in sockets if "steersman-" in each)
 
 
-async def test_a_connection_ends_with_the_process_that_made_it(sshd: Sshd) -> None:
-    code = (
-        "import asyncio, os, signal\nfrom pathlib import Path\n"
-        "from activities.runtimes.ssh import SshMachine\nfrom activities.runtimes.ssh_address import SshAddress\n"
-        "async def main():\n"
-        f"    machine = SshMachine(SshAddress('place', config=Path({str(sshd.config)!r})))\n"
-        "    await machine.exec('cat')\n"
-        "    os.kill(os.getpid(), signal.SIGKILL)\n"
-        "asyncio.run(main())"
-    )
-    process = await asyncio.create_subprocess_exec(sys.executable, "-c", code)
-    assert await process.wait() == -signal.SIGKILL
-    await until(lambda: not [line for line in command_lines().values() if str(sshd.config) in line and "-S" in line])
+USES = """
+import asyncio, os, signal
+from pathlib import Path
+from activities.runtimes.ssh import SshMachine
+from activities.runtimes.ssh_address import SshAddress
+async def main():
+    machine = SshMachine(SshAddress("place", config=Path({config!r})))
+    await machine.exec("cat")
+    {end}
+asyncio.run(main())
+"""
+
+
+async def test_what_a_process_that_is_killed_has_of_a_connection_goes(sshd: Sshd) -> None:
+    """The connection with it, and its socket when the next one makes one."""
+    with tempfile.TemporaryDirectory(dir="/tmp") as scratch:
+
+        async def use(end: str) -> int:
+            code = USES.format(config=str(sshd.config), end=end)
+            env = {**os.environ, "TMPDIR": scratch}
+            return await (await asyncio.create_subprocess_exec(sys.executable, "-c", code, env=env)).wait()
+
+        assert await use("os.kill(os.getpid(), signal.SIGKILL)") == -signal.SIGKILL
+        config = str(sshd.config)
+        await until(lambda: not [line for line in command_lines().values() if config in line and "-S" in line])
+        assert [each.name.startswith(SOCKETS) for each in Path(scratch).iterdir()] == [True]
+        assert await use("await machine.aclose()") == 0
+        assert not list(Path(scratch).iterdir())
 
 
 async def test_the_users_own_master_is_taken_where_one_answers(connect: Connect, sshd: Sshd, tmp_path: Path) -> None:
