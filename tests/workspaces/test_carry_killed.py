@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from activities.workspaces.carry.carrier import Carried
+from activities.workspaces.git.checkpoint_commits import hashed
 from tests.workspaces.carrying import Carrying, files
 from tests.workspaces.forks import Forks
 from tests.workspaces.test_carry import STATE
@@ -21,7 +22,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
 KILLER = """#!/bin/sh
 n=$(($(cat {counter}) + 1))
 echo $n > {counter}
-[ $n != {at} ] || kill -9 {whom}
+[ $n != {at} ] && ! {when} || kill -9 {whom}
 exec {git} "$@"
 """
 THERE = (
@@ -52,14 +53,14 @@ async def carry(directory: str, root: str, what: str, carried: Any) -> None:
     Path(directory, "carried").write_text(json.dumps(carried))
 
 
-def work(workers: Forks, root: Path, what: str, carried: object, at: int) -> object:
-    """What carrying came to, in a process of its own, which is killed at its `at`th git."""
+def work(workers: Forks, root: Path, what: str, carried: object, at: int, when: str = "false") -> object:
+    """What carrying came to, in a process of its own, killed at its `at`th git or where `when` succeeds."""
     directory = root.parent / f"bin-{what}-{at}"
     directory.mkdir(exist_ok=True)
     counter = directory / "counter"
     counter.write_text("0")
     whom = f"$(cat {directory / 'pid'})"  # not its parent: that may be the program of the place
-    (directory / "git").write_text(KILLER.format(counter=counter, at=at, whom=whom, git=shutil.which("git")))
+    (directory / "git").write_text(KILLER.format(counter=counter, at=at, when=when, whom=whom, git=shutil.which("git")))
     (directory / "git").chmod(0o755)
     if workers.call("carry", str(directory), str(root), what, carried) == -signal.SIGKILL:
         raise Killed
@@ -85,6 +86,12 @@ def seen(made: Carrying) -> tuple[object, ...]:
     return files(made.top), *(made.here(f"git {command}") for command in commands)
 
 
+def left(made: Carrying) -> set[str]:
+    """What is in the state directory but for our git directories: files and packs of a moment."""
+    state, ours = made.root / "state", f"{hashed(os.fsencode(made.top))}-carry"
+    return {each.name for each in (*state.iterdir(), *(state / ours).iterdir())} - {ours, "git", "lock"}
+
+
 def there_and_back(workers: Forks, root: Path, out_at: int, back_at: int) -> tuple[Carrying, object, int]:
     """Both ways, killed once on each; how many of the two it was killed on."""
     made, kills = prepared(root), 0
@@ -104,6 +111,19 @@ def there_and_back(workers: Forks, root: Path, out_at: int, back_at: int) -> tup
     return made, back, kills
 
 
+def test_what_a_killed_worker_has_left_of_it_goes(workers: Forks, tmp_path: Path) -> None:
+    """The files that it was about to write, and all of the pack."""
+    made = prepared(tmp_path / "root")
+    carried = work(workers, made.root, "out", None, 0)
+    assert isinstance(carried, dict)
+    subprocess.run(["bash", "-ec", THERE], cwd=carried["directory"], env=made.environ, check=True)
+    with pytest.raises(Killed):
+        work(workers, made.root, "back", carried, -1, f"ls -d {made.root}/state/*/tmp* >/dev/null 2>&1")
+    assert {name[:3] for name in left(made)} == {"pac", "tmp"}
+    work(workers, made.root, "back", carried, 0)
+    assert not left(made)
+
+
 @pytest.mark.exhaustive
 def test_at_every_fourth_git(workers: Forks, tmp_path: Path) -> None:
     undisturbed, wanted, kills = there_and_back(workers, tmp_path / "calm" / "root", 0, 0)
@@ -114,5 +134,6 @@ def test_at_every_fourth_git(workers: Forks, tmp_path: Path) -> None:
         made, back, kills = there_and_back(workers, tmp_path / str(at) / "root", at, at)
         assert (back, seen(made)) == (wanted, expected), f"killed at the {at}th git"
         assert not (made.top / ".git" / "index.lock").exists()
+        assert not left(made)
         total, at = total + kills, at + 4
     assert total > 10

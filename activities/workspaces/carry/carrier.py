@@ -15,6 +15,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from activities.store.scratch import Scratch, remove_left
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyLacks, WorkspaceCopy
 from activities.workspaces.carry.copy_program import STASHES, as_bytes, as_text
@@ -28,6 +29,8 @@ from activities.workspaces.git.shadow import Shadow
 from activities.workspaces.git.shadows import NoRepository, Shadows
 from activities.workspaces.put_back import Replacement, limit_permissions, put_back, temporary_name
 
+_SCRATCH = "pack-"
+"""How directories of packs begin that are on their way."""
 TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
 
@@ -147,14 +150,11 @@ class WorkspaceCarrier:
     async def _sent_beyond(
         self, have: list[str], carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]
     ) -> str:
-        scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
-        try:
-            pack = Path(scratch.name) / "pack"
+        async with self._scratch() as scratch:
+            pack = scratch / "pack"
             async with self.opened_again(carried) as shadow:
                 size = await snapshots.pack(shadow, snapshot.tips, have, pack)
             return await copy.receive({**header, "have": have, "size": size}, pack)
-        finally:
-            await asyncio.to_thread(scratch.cleanup)
 
     async def _base(self, shadow: Shadow, names: RefNames, include: tuple[str, ...], *, repository: bool) -> Snapshot:
         if known := await work_tree.commit_of(shadow, names.base):
@@ -173,9 +173,8 @@ class WorkspaceCarrier:
 
         Raises PartlyCarried, CopyFailed, MachineUnreachable, snapshots.NoSnapshot.
         """
-        scratch = await asyncio.to_thread(tempfile.TemporaryDirectory, dir=self._state_directory())
-        try:
-            pack = Path(scratch.name) / "pack"
+        async with self._scratch() as scratch:
+            pack = scratch / "pack"
             async with self.opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
@@ -183,8 +182,6 @@ class WorkspaceCarrier:
             async with self.opened_again(carried) as shadow:
                 theirs = await self._taken(shadow, snapshot, pack, names, repository=carried.repository)
                 return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
-        finally:
-            await asyncio.to_thread(scratch.cleanup)
 
     async def forget(self, top: Path, names: RefNames) -> None:
         """Remove what was kept of a run, but for its conflicts. Raises NoRepository."""
@@ -209,9 +206,16 @@ class WorkspaceCarrier:
                 raise GitFailed(f"{carried.top} is not the git repository that was carried, or none any more")
             yield shadow
 
-    def _state_directory(self) -> Path:
+    @asynccontextmanager
+    async def _scratch(self) -> AsyncIterator[Path]:
+        """A directory for a pack on its way; those of workers that were killed go first."""
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return self._state
+        await asyncio.to_thread(remove_left, self._state, _SCRATCH)
+        scratch = Scratch(self._state, _SCRATCH)
+        try:
+            yield scratch.path
+        finally:
+            await asyncio.to_thread(scratch.remove)
 
     @asynccontextmanager
     async def opened(self, workspace: Path) -> AsyncIterator[tuple[Shadow, bool]]:

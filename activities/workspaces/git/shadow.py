@@ -16,8 +16,10 @@ import contextlib
 import fcntl
 import os
 import re
+import shutil
 import signal
 import sys
+import tempfile
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -181,6 +183,8 @@ def _prepare(path: Path, repository: Repository, config: GitConfig) -> None:
         _write(path / "worktree", work_tree)
     for each in path.glob("*.lock"):
         each.unlink()  # left by a git that was killed: none runs now
+    for each in path.parent.glob(f"{tempfile.gettempprefix()}*"):
+        shutil.rmtree(each, ignore_errors=True)  # left by a worker that was killed: whoever makes one has the lock
     for name in ("refs", "packed-refs"):
         _link(path / name, repository.common / name)
     with os.scandir(repository.git) as entries:
