@@ -18,7 +18,7 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 
 
-async def _no_places() -> int:
+async def _no_places(_before: float = 0) -> int:
     return 0
 
 
@@ -37,6 +37,8 @@ class ActivityContext:
     worktrees: RunWorktrees
     sweep_places: Callable[[], Awaitable[int]] = _no_places
     """Removes places that belong to no run any more; how many there were."""
+    prune_places: Callable[[float], Awaitable[object]] = _no_places
+    """Forgets what is written down of places that were removed before that Unix time. Raises OSError."""
     starts: Starts = field(default_factory=Starts)
     """Of runs, by this worker."""
     left: asyncio.Queue[RunDirectory] = field(default_factory=asyncio.Queue)

@@ -185,6 +185,8 @@ async def prune(context: ActivityContext, retention: Retention, asked: PruneInpu
     if not asked.dry_run:
         await asyncio.to_thread(context.changes.prune, horizon)
         await asyncio.to_thread(prune_held, context.store.state, horizon)
+        with suppress(OSError):  # another time
+            await context.prune_places(horizon)
     return Swept(pruned=(*runs, *loops), bytes_freed=freed + freed_of_loops)
 
 

@@ -132,7 +132,7 @@ def activities_of(settings: Settings, parts: Parts) -> Activities:
     backups = RunBackups(carrier, kept, copy_at, sessions, policy.within)
     carry = RunCarry(backups, changes, settings.state)
     context = ActivityContext(
-        client, settings.host, agents, runtime, store, policy, changes, carry, worktrees, pods.sweep
+        client, settings.host, agents, runtime, store, policy, changes, carry, worktrees, pods.sweep, pods.prune
     )
     host = HostActivities(
         context, Retention(settings.keep_days, loops), settings.webhook.on if settings.webhook else ()

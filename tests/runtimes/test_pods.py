@@ -699,6 +699,21 @@ async def test_a_sweep_deletes_jobs_of_this_owner_that_nobody_knows(site: PodSit
     assert await worker.sweep() == 0
 
 
+async def test_a_pod_that_was_removed_long_ago_is_forgotten(site: PodSite) -> None:
+    worker, other = site.worker(), "f" * 32
+    await (pod := site.pod(worker)).prepare("run")
+    await worker.of(site.placement, other).prepare("run")
+    await worker.prune(time.time() + 1)
+    assert {copy for copy, _ in worker.records.all()} == {site.copy, other}
+    assert await pod.leave(copy=True)
+    await worker.prune(time.time() - 3600)
+    assert site.record.removed
+    await worker.prune(time.time() + 1)
+    assert [copy for copy, _ in worker.records.all()] == [other]
+    assert site.pod(worker) is not pod
+    assert await site.pod(worker).leave(copy=True)
+
+
 async def test_nothing_of_a_run_is_ever_in_the_cluster_but_its_name(site: PodSite) -> None:
     await site.made()
     run = site.run()

@@ -9,6 +9,7 @@ have written it.
 import asyncio
 import re
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -98,6 +99,23 @@ class PodRecords:
     async def forget(self, copy: str) -> None:
         """Raises OSError."""
         await asyncio.to_thread((self._place / f"{copy}.json").unlink, missing_ok=True)
+
+    async def prune(self, before: float) -> list[str]:
+        """Forget the pods that were removed, and of which nothing was written down since that Unix time; their copies.
+        Raises OSError.
+        """
+        old = await asyncio.to_thread(lambda: [copy for copy, _ in self.all() if self._is_old(copy, before)])
+        # Still: a loop's next run may be having another one made.
+        return [copy for copy in old if await exclusively(self._place, partial(self._forget_old, copy, before))]
+
+    def _forget_old(self, copy: str, before: float) -> bool:
+        if is_old := self._is_old(copy, before):
+            (self._place / f"{copy}.json").unlink()
+        return is_old
+
+    def _is_old(self, copy: str, before: float) -> bool:
+        record = self.read(copy)
+        return record is not None and record.removed and (self._place / f"{copy}.json").lstat().st_mtime < before
 
     def all(self) -> Iterator[tuple[str, PodRecord]]:
         """Copy and record of every pod that there was. Blocks."""

@@ -111,6 +111,11 @@ class KubernetesPods:
         for key in [key for key in self._pods if key[1] == copy]:
             await self._pods.pop(key).aclose()
 
+    async def prune(self, before: float) -> None:
+        """Forget what is written down of pods that were removed before that Unix time. Raises OSError."""
+        for copy in await self.records.prune(before):
+            await self.forget(copy)
+
     async def sweep(self) -> int:
         """Delete Jobs of this state directory, and pods that it took from pools, of which nothing is written down, or
         only that they were removed: how many there were. One that cannot be deleted now is another time.
