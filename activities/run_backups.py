@@ -132,11 +132,15 @@ class RunBackups:
         return CopyBackups(self.carrier, base, names_of(directory), self._place(directory))
 
     def top(self, carried: CarriedWorkspace) -> Path:
-        """Where the run's changes belong, which an agent of this machine can have written. Raises InvalidRequest."""
-        top = self._within(carried.top, "the run's workspace")
-        if str(top) != carried.top:
-            raise InvalidRequest(f"the run's workspace: {carried.top} leads to {top} by now")
-        return top
+        """Where the run's changes belong. Raises InvalidRequest."""
+        return self.directory(carried.top)
+
+    def directory(self, path: str) -> Path:
+        """What is written down of where that is, as an agent of this machine can have done. Raises InvalidRequest."""
+        found = self._within(path, "the run's workspace")
+        if str(found) != path:
+            raise InvalidRequest(f"the run's workspace: {path} leads to {found} by now")
+        return found
 
     async def copy_of(self, directory: RunDirectory) -> WorkspaceCopy:
         """The run's copy. Raises MachineUnreachable."""

@@ -2,6 +2,7 @@
 
     runs/<run>/<execution>/copy/            the copy: see workspaces.carry.copy_program; a file where it is elsewhere,
                                             or a loop's: see store.kept_copies
+                          /workspace.json   the workspace, before anything of it is kept
                           /carried.json     what was copied
                           /carried-back.json  what became of it
                           /partly-carried   a part of it is in the workspace, and the rest could not be carried back
@@ -88,6 +89,7 @@ class RunCarry:
             if not copy.is_here and not loop:
                 await self._copies.note_elsewhere(directory)
             await copy.prepare(directory.key.run, tell)
+            await asyncio.to_thread(_note, directory.path / "workspace.json", _Workspace(workspace=str(workspace)))
             carried = await self._carrier.carry_out(
                 workspace,
                 copy,
@@ -429,9 +431,11 @@ class RunCarry:
     async def forget(self, directory: RunDirectory) -> None:
         """Remove what was kept of the run in its workspace's repository, but for conflicts. Raises nothing."""
         carried = await asyncio.to_thread(_noted, directory.path / "carried.json", CarriedWorkspace)
-        if carried:
+        begun = await asyncio.to_thread(_noted, directory.path / "workspace.json", _Workspace)
+        if where := carried.top if carried else begun.workspace if begun else None:
             with suppress(GitFailed, OSError, ValueError, RunError):
-                await self._carrier.forget(await asyncio.to_thread(self.backups.top, carried), names_of(directory))
+                top = await asyncio.to_thread(self.backups.directory, where)
+                await self._carrier.forget(top, names_of(directory))
 
     def where(self, directory: RunDirectory) -> CopyLocation:
         """Where the run's copy is, or was."""
@@ -535,3 +539,7 @@ class WorkspaceGated(WorkspaceError):
 
 class _Run(BaseModel):
     run: str
+
+
+class _Workspace(BaseModel):
+    workspace: str

@@ -97,6 +97,18 @@ async def test_what_waits_on_a_machine_that_is_gone_can_be_given_up(lost: Lost, 
     assert not lost.carry.has_copy(lost.directory)
 
 
+async def test_a_run_whose_copy_never_came_to_be_leaves_nothing_in_the_repository(lost: Lost) -> None:
+    """As where its machine is away, or it is cancelled meanwhile."""
+    lost.work.git()
+    lost.work.here(f"true{COMMIT}one")
+    lost.machine.reachable = False
+    with pytest.raises(MachineUnreachable):
+        await lost.carry.out(lost.directory, lost.work.top)
+    assert lost.work.here("git for-each-ref refs/steersman")
+    await lost.carry.forget(lost.directory)
+    assert not lost.work.here("git for-each-ref refs/steersman")
+
+
 @pytest.mark.parametrize("how", ["unusable", "unreachable"])
 async def test_a_copy_that_nobody_worked_in_keeps_nobody_waiting(lost: Lost, how: str) -> None:
     await lost.carry.out(lost.directory, lost.work.top)
