@@ -238,6 +238,7 @@ class RunCarry:
             told = f"{told}; {what}"
         back = CarriedBack(finalize=Finalize(status="failed", error=told, ref=ref, lost=True), waits=False)
         await asyncio.to_thread(_note, directory.path / "carried-back.json", back)
+        await asyncio.to_thread(self._open_gate, directory)
         await self._let_go(directory)
         return back
 

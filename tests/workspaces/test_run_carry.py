@@ -174,6 +174,16 @@ async def test_a_copy_that_is_lost_for_good_is_told_of_twice_in_the_same_words(l
     assert not lost.carry.is_gate(lost.directory)
 
 
+async def test_a_copy_that_is_lost_for_good_leaves_no_gate(lost: Lost) -> None:
+    """Whoever ends a run that closed unseen shuts it as long as that takes."""
+    await lost.carry.out(lost.directory, lost.work.top)
+    lost.carry.note_loss(lost.directory, "it was evicted")
+    back = await lost.carry.finish(lost.directory)
+    assert back
+    assert back.finalize.lost
+    assert list((lost.store.state / "gates").iterdir()) == []
+
+
 async def test_a_backup_that_was_spoilt_is_done_without(lost: Lost) -> None:
     """An agent of this machine can write there."""
     carried = await lost.carry.out(lost.directory, lost.work.top)
