@@ -278,6 +278,23 @@ async def test_files_without_a_repository(work: Carrying) -> None:
     assert (work.root / "kept" / "b").read_text() == "theirs\n"
 
 
+async def test_what_was_kept_of_files_without_a_repository_is_collected(work: Carrying) -> None:
+    shutil.rmtree(work.top / ".git")
+    for number in range(3):
+        run = work.another(f"run{number}")
+        await run.out(f"echo {number} > a")
+        (own,) = (work.root / "state").glob("*-carry/own")
+        (unneeded := own / "objects" / "17").mkdir(exist_ok=True)
+        for each in range(60):  # so many there are of some 15,000 objects
+            (path := unneeded / f"{each:038x}").touch()
+            os.utime(path, (0, 0))
+        assert (await run.back(f"echo {number} >> b")).changed
+        await work.carrier.forget(work.top, run.names)
+        assert len(list(unneeded.glob("0*"))) == (60 if number == 1 else 0)  # once a day
+        os.utime(own / "collected", (0, 0) if number else None)
+    assert work.here("cat b") == "0\n1\n2\n"
+
+
 async def test_without_a_commit(work: Carrying) -> None:
     await work.out("echo a > a; git add a")
     back = await work.back("git commit -qm first; echo b > b")

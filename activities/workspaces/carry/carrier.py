@@ -8,6 +8,7 @@ import asyncio
 import hashlib
 import os
 import tempfile
+import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import asynccontextmanager, suppress
@@ -31,6 +32,15 @@ from activities.workspaces.put_back import Replacement, limit_permissions, put_b
 
 _SCRATCH = "pack-"
 """How directories of packs begin that are on their way."""
+_COLLECT = (
+    *("-c", "gc.auto=6700", "-c", "gc.autoPackLimit=20", "-c", "gc.autoDetach=false", "-c", "gc.packRefs=false"),
+    *("gc", "--auto", "--quiet"),
+)
+"""git's own collection, where it is due by git's count. What nothing leads to stays for git's two weeks: a copy may
+have it from here. Refs stay as they are: behind a link.
+"""
+_COLLECT_S = 86400.0
+"""It is looked whether that is due once in so many seconds."""
 TRIES = 5
 """A merge begins anew this many times where the user has changed something meanwhile."""
 
@@ -184,9 +194,11 @@ class WorkspaceCarrier:
                 return await _CarryBack(shadow, base, theirs, names, title, kept, repository=carried.repository).run()
 
     async def forget(self, top: Path, names: RefNames) -> None:
-        """Remove what was kept of a run, but for its conflicts. Raises NoRepository."""
-        async with self.opened(top) as (shadow, _):
+        """Remove what was kept of a run, but for its conflicts. Raises GitFailed."""
+        async with self.opened(top) as (shadow, is_users):
             await commits.delete_refs(shadow, [names.base, names.ours, names.theirs])
+            if not is_users and await asyncio.to_thread(_is_collected_now, shadow.repository.git / "collected"):
+                await shadow.git.run(*_COLLECT)
 
     async def _taken(self, shadow: Shadow, snapshot: str, pack: Path, names: RefNames, *, repository: bool) -> Snapshot:
         objects = shadow.repository.objects
@@ -550,6 +562,15 @@ async def export(
         staged = await commits.stage(shadow, wanted, Path(scratch))
         due = {path: Replacement(now=None, wanted=each) for path, each in wanted.items()}
         await put_back(kept, due, staged, {}, temporary_name(str(kept)))
+
+
+def _is_collected_now(stamp: Path) -> bool:
+    """Whether objects in a repository of ours are collected now, as nobody else ever would. Raises OSError."""
+    with suppress(FileNotFoundError):
+        if time.time() - stamp.lstat().st_mtime < _COLLECT_S:
+            return False
+    stamp.touch(mode=0o600)
+    return True
 
 
 def object_format(snapshot: Snapshot) -> str:
