@@ -27,7 +27,7 @@ from activities.store.held_sessions import prune_held
 from activities.store.kept_copies import CopyLocation
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
-from activities.temporal.closed_runs import ClosedRuns
+from activities.temporal.closed_runs import ClosedRuns, clear_files
 from activities.temporal.execution import epoch_of
 from activities.workspaces.git.repository import COMMIT
 from steersman.contracts.activities import CarriedBack, PruneInput, Swept
@@ -129,8 +129,15 @@ async def sweep_run(context: ActivityContext, closed_runs: ClosedRuns, directory
     with logged("sweep_failed", directory):
         stopped = await end_closed(context, closed_runs, directory, patient=False)
         if await asyncio.to_thread(is_ended, directory.events):
+            await asyncio.to_thread(_clear_left, context, directory)
             await _settle(context, directory)
     return stopped
+
+
+def _clear_left(context: ActivityContext, directory: RunDirectory) -> None:
+    """A worker that was killed after the end of the log has not removed the agent's private files."""
+    if not context.runtime.has_living(directory.key):
+        clear_files(directory)
 
 
 async def end_all_closed(context: ActivityContext, closed_runs: ClosedRuns) -> tuple[str, ...]:

@@ -167,7 +167,7 @@ class ClosedRuns:
         await self._runtime.release(directory.key)
         with suppress(OSError):  # what stays of a closed run counts for nobody
             await self._store.holds.remove(self._store.owner, directory.key)
-        await asyncio.to_thread(_clear_files, directory)
+        await asyncio.to_thread(clear_files, directory)
 
     async def _execution(self, key: RunKey) -> WorkflowExecutionDescription:
         """The run's newest execution. Its id may have been used again since. Raises RPCError."""
@@ -239,8 +239,8 @@ class ClosedRuns:
                 return
 
 
-def _clear_files(directory: RunDirectory) -> None:
-    """Remove the files that only the agent's processes needed: they may hold secrets."""
+def clear_files(directory: RunDirectory) -> None:
+    """Remove the files that only the agent's processes needed: they may hold secrets. Blocks. Raises OSError."""
     for place in (directory.scratch, *(attempt / "files" for attempt in directory.all_attempts())):
         for name in () if place.is_symlink() else disk.names(place):
             path = place / name

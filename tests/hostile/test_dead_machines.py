@@ -127,6 +127,16 @@ async def test_a_sweep_waits_once_for_a_machine_that_does_not_answer(host: Host)
     assert await until(swept)
 
 
+async def test_a_sweep_removes_private_files_that_a_killed_worker_has_left(host: Host) -> None:
+    """Between the end of the run's log and their removal: nobody else looks at a run that has ended."""
+    here = host.run("here", {"kind": "local"}, ended=True)
+    (files := here.attempt(1) / "files").mkdir(parents=True)
+    (files / "mcp.json").write_text("a key")
+    (files / "home" / "claude").mkdir(parents=True)
+    await host.sweep()
+    assert list(files.iterdir()) == []
+
+
 @pytest.mark.exhaustive
 async def test_what_is_left_on_a_machine_that_is_lost_is_pruned_in_the_end(host: Host) -> None:
     fresh = host.run("fresh", DEAD, ended=True, ago=timedelta(days=40))
