@@ -217,6 +217,7 @@ async def test_opencode_installs_nothing_in_such_a_home(opencode: Homes) -> None
         assert (await asyncio.wait_for(steersman.result(run), 60)).text == "whole"
         with pytest.raises(BlockingIOError):
             registry.accept()
+    assert not list((opencode.site.root / "tmp").glob(".*.so"))
 
 
 async def test_what_goes_on_with_a_session_has_no_such_home(site: Site) -> None:

@@ -246,7 +246,9 @@ async def test_secrets_are_in_no_argument_and_in_no_file_of_the_run(kit: Kit) ->
         files = [path for path in below(stage.directory.path) if path.is_file()]
         assert files
         assert not [path for path in files if secret.encode() in path.read_bytes()]
-        assert not [path for path in files if path.stat().st_mode & 0o077]
+        # Of the library that opencode unpacks there the program alone decides the mode; nobody else comes that far.
+        assert not [path for path in files if path.stat().st_mode & 0o077 and path.suffix != ".so"]
+        assert not [path for path in files if path.parent.stat().st_mode & 0o077]
 
 
 # Declared is observed: what an agent's row claims works, and what works is claimed.

@@ -195,7 +195,7 @@ class TestTrust:
 
 @pytest.mark.exhaustive
 async def test_nobody_else_speaks_to_its_server(opencode: OpencodeKit) -> None:
-    secrets = "env | grep -c -e OPENCODE_SERVER_PASSWORD=. -e OPENCODE_CONFIG_CONTENT=."
+    secrets = "env | grep -c -e OPENCODE_SERVER_PASSWORD=. -e OPENCODE_CONFIG_CONTENT=. -e BUN_TMPDIR=.*/files"
     async with opencode.run(answer(opencode.shell(secrets)), hold("at work")) as stage:
         _, task = stage.start()
         await opencode.script.wait_held()

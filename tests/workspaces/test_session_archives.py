@@ -91,7 +91,8 @@ class ArchiveCarrying:
     def _path(self, root: Path) -> str:
         program = root / "bin" / "opencode"
         program.parent.mkdir(exist_ok=True)
-        program.write_text(f'#!/bin/sh\nexec {sys.executable} -I -S {opencode_stand_in.__file__} "$@"\n')
+        leaves = ': >"${TMPDIR:?}/library" || exit 9'
+        program.write_text(f'#!/bin/sh\n{leaves}\nexec {sys.executable} -I -S {opencode_stand_in.__file__} "$@"\n')
         program.chmod(0o755)
         return f"{program.parent}:{os.environ['PATH']}"
 

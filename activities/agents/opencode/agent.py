@@ -100,6 +100,7 @@ class OpencodeAgent(AcpAgent):
             **own,
             **{f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", *off)},
             "OPENCODE_PURE": "0",  # "1" loads no plugins
+            "BUN_TMPDIR": str(files),  # each process unpacks a library of 6 MB there, and leaves it
             "OPENCODE_SERVER_PASSWORD": secrets.token_urlsafe(32),
             CONTENT: json.dumps(_configuration(request, admission.environment.get(CONTENT, ""), files / PLUGIN)),
         }

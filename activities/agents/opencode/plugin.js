@@ -42,6 +42,7 @@ export const Steersman = async () => {
     // What commands of the agent have no business with.
     "shell.env": async (_, output) => {
       output.env.OPENCODE_SERVER_PASSWORD = output.env.OPENCODE_CONFIG_CONTENT = ""
+      output.env.BUN_TMPDIR = process.env.TMPDIR || "/tmp" // as commands would have it without us
     },
     event: async ({ event }) => {
       const { type, properties } = event

@@ -31,8 +31,9 @@ find "$base" -maxdepth 1 -name '{SCRATCH}*' -type d -user "$mine" -mtime +0 -exe
 scratch=$(mktemp -d "$base/{SCRATCH}XXXXXXXX") || exit 1
 trap 'rm -rf "$scratch"' EXIT; trap 'exit 1' HUP INT PIPE TERM"""
 """A script that was killed leaves its directory to one that comes a day later or more."""
-_RUN = '$timed env -i XDG_STATE_HOME="$scratch/state" "$@"'
-"""What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait.
+_RUN = '$timed env -i TMPDIR="$scratch" XDG_STATE_HOME="$scratch/state" "$@"'
+"""What a program notes for its next start goes with it: opencode's leave locks behind, for which that would wait. So
+does what it leaves in the directory for temporary files.
 
 It ends in time by itself where the machine can see to it: by ssh, nobody else would end what hangs there.
 """
