@@ -36,6 +36,7 @@ async def test_a_worker_that_is_killed_is_replaced_and_the_run_is_steered_and_st
     async with following(steersman, run) as events:
         await steersman.steer(run, "rather that", id="m-1")
         await until(lambda: _settled(steersman, run, "delivered"))
+        assert list(site.state.rglob("snapshot-*.sh"))
         (workspace / "go").touch()
         await script.wait_held()
         assert await until(lambda: _settled(steersman, run, "acknowledged")) == ["mid_turn"]
@@ -50,6 +51,9 @@ async def test_a_worker_that_is_killed_is_replaced_and_the_run_is_steered_and_st
     assert closed.capabilities is not None
     assert (closed.capabilities.steer, closed.capabilities.permissions) == (True, False)
     await gone(mark)
+    # What its shell has of variables.
+    assert not list((site.root / "tmp").glob("hermes-snap-*"))
+    assert not list(site.state.rglob("snapshot-*"))
 
 
 async def _settled(steersman: Steersman, run: str, state: str) -> list[str]:

@@ -34,14 +34,27 @@ _QUIET = b'{"lsp": {"enabled": false}}\n'
 # `-m` would look for the module in the workspace first, and Hermes starts a helper of its own so: both from elsewhere.
 _GATEWAY = (
     "import os, runpy, sys\n"
+    "files = sys.argv.pop()\n"
     'if "HERMES_MANAGED_DIR" in os.environ and os.path.isdir("/etc/hermes"):\n'
     '    sys.exit("/etc/hermes decides here what Hermes loads: it takes no untrusted workspace")\n'
     'os.chdir("/")\n'
     f'if "{DATABASE}" in os.environ:\n'
     "    import hermes_constants, hermes_state\n"
     f'    hermes_state.DEFAULT_DB_PATH = hermes_constants.get_hermes_home() / os.environ["{DATABASE}"]\n'
+    "try:\n"
+    "    from tools.environments.local import LocalEnvironment\n"
+    "    begin = LocalEnvironment.init_session\n"
+    "except (ImportError, AttributeError):\n"
+    "    pass\n"
+    "else:\n"
+    "    def init_session(self):\n"
+    "        os.makedirs(files, 0o700, exist_ok=True)\n"
+    '        self._snapshot_path = os.path.join(files, f"snapshot-{id(self)}.sh")\n'
+    "        begin(self)\n"
+    "    LocalEnvironment.init_session = init_session\n"
     'runpy.run_module("tui_gateway.entry", run_name="__main__", alter_sys=True)\n'
 )
+"""`files`: the run's own. There it keeps its shell's variables, which it leaves when it is stopped: keys among them."""
 
 
 def home(environ: Mapping[str, str]) -> Path | None:
@@ -107,7 +120,7 @@ class HermesAgent:
                 "TERMINAL_CWD": str(files),
             }
         return Launch(
-            argv=(*python, "-P", "-c", _GATEWAY),
+            argv=(*python, "-P", "-c", _GATEWAY, str(files)),
             cwd=str(admission.directory),
             env=environment,
             files={MANAGED: _QUIET} if admission.untrusted else {},
