@@ -63,6 +63,14 @@ async def refreshed(work: Carrying, name: str = "second") -> Carrying:
     return run
 
 
+async def test_what_a_killed_snapshot_has_left_goes(work: Carrying) -> None:
+    await work.out(STATE)
+    (left := Path(work.place.root, "tmpabcdefgh")).mkdir()
+    (left / "pack").write_text("all that was changed")
+    await refreshed(work)
+    assert not left.exists()
+
+
 @pytest.mark.exhaustive
 async def test_it_becomes_what_the_workspace_is(work: Carrying) -> None:
     copy = await work.out(STATE)

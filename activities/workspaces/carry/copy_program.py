@@ -652,6 +652,7 @@ class Copy:
             _write(self.refreshing, "")
             with contextlib.suppress(FileNotFoundError):
                 os.unlink(os.path.join(self.root, "ready"))
+            _remove_scratch(self.root)
             for name in os.listdir(self.store):
                 if name != "objects":
                     _remove_tree(os.path.join(self.store, name))
@@ -1122,9 +1123,8 @@ class CopyBackup(Copy):
         with _lock(f"{self.store}.lock") as alone:
             if not alone:
                 raise Failed("another worker takes a snapshot of the copy")
-            for name in os.listdir(self.store) if os.path.isdir(self.store) else ():
-                if name.startswith(tempfile.gettempprefix()):  # of one that was killed
-                    _remove_tree(os.path.join(self.store, name))
+            if os.path.isdir(self.store):
+                _remove_scratch(self.store)
             if header["anew"]:
                 _remove_tree(self.store)
                 _init(self.store, header["format"], _CONFIG)
@@ -1249,6 +1249,13 @@ def _init(directory: str, object_format: str, config: str) -> None:
     case = "true" if sys.platform == "darwin" else "false"
     _write(os.path.join(directory, "config"), config.format(version=0 if sha1 else 1, extensions=extensions, case=case))
     _write(os.path.join(directory, "HEAD"), "ref: refs/heads/main\n")
+
+
+def _remove_scratch(directory: str) -> None:
+    """Remove what programs that were killed over a snapshot have left there. Raises OSError."""
+    for name in os.listdir(directory):
+        if name.startswith(tempfile.gettempprefix()):
+            _remove_tree(os.path.join(directory, name))
 
 
 def _remove_tree(path: str) -> None:
