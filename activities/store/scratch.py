@@ -3,11 +3,13 @@
 What is in them must not live here.
 """
 
+import asyncio
 import fcntl
 import os
 import shutil
 import tempfile
-from contextlib import suppress
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 from activities.store import disk
@@ -30,6 +32,17 @@ class Scratch:
         """Raises nothing."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
+
+
+@asynccontextmanager
+async def scratch_directory(parent: Path, prefix: str) -> AsyncIterator[Path]:
+    """One for the length of a block; what is left there goes first. Raises OSError."""
+    await asyncio.to_thread(remove_left, parent, prefix)
+    made = Scratch(parent, prefix)
+    try:
+        yield made.path
+    finally:
+        await asyncio.to_thread(made.remove)
 
 
 def remove_left(parent: Path, prefix: str) -> None:

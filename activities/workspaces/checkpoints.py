@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
+from activities.store.scratch import scratch_directory
 from activities.workspaces.fingerprint import TooManyFiles, fingerprint
 from activities.workspaces.git import checkpoint_commits as commits
 from activities.workspaces.git.checkpoint_commits import Message
@@ -25,6 +26,7 @@ from steersman import timeouts
 from steersman.contracts.loop_activities import Survey
 from steersman.contracts.workspace import Diff
 
+_SCRATCH = "steersman-git-"
 MAX_DIFF = 1_000_000
 """A patch is cut at this many bytes of JSON."""
 FINGERPRINT_S = 300.0
@@ -68,11 +70,11 @@ class WorkspaceCheckpoints:
         """What of these files, and of the files in these directories, no checkpoint has, as git ignores it. `paths`:
         without links; those that are in another repository, or in none, are not judged. Raises NoRepository, GitFailed.
         """
-        with tempfile.TemporaryDirectory(prefix="steersman-") as scratch:  # so that it waits for no survey
-            async with self._shadows.open(Path(scratch), workspace) as shadow:
-                top = shadow.repository.top
-                inside = [os.fsencode(each.relative_to(top)) for each in paths if each.is_relative_to(top)]
-                return {top / os.fsdecode(each) for each in await ignored(shadow, inside)}
+        beside = scratch_directory(Path(tempfile.gettempdir()), _SCRATCH)  # so that it waits for no survey
+        async with beside as directory, self._shadows.open(directory, workspace) as shadow:
+            top = shadow.repository.top
+            inside = [os.fsencode(each.relative_to(top)) for each in paths if each.is_relative_to(top)]
+            return {top / os.fsdecode(each) for each in await ignored(shadow, inside)}
 
     async def commit(self, directory: Path, workspace: Path, name: str, message: str, most: int) -> str:
         """Commit the workspace's files under the ref `name`, and return the commit. Raises NoRepository, GitFailed.

@@ -11,12 +11,12 @@ import tempfile
 import time
 from collections.abc import AsyncIterator, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from contextlib import asynccontextmanager, suppress
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from activities.store.scratch import Scratch, remove_left
+from activities.store.scratch import scratch_directory
 from activities.workspaces.carry import merge, snapshots, work_tree
 from activities.workspaces.carry.copies import CopyLacks, WorkspaceCopy
 from activities.workspaces.carry.copy_program import STASHES, as_bytes, as_text
@@ -160,8 +160,8 @@ class WorkspaceCarrier:
     async def _sent_beyond(
         self, have: list[str], carried: Carried, snapshot: Snapshot, copy: WorkspaceCopy, header: dict[str, Any]
     ) -> str:
-        async with self._scratch() as scratch:
-            pack = scratch / "pack"
+        async with self._scratch() as directory:
+            pack = directory / "pack"
             async with self.opened_again(carried) as shadow:
                 size = await snapshots.pack(shadow, snapshot.tips, have, pack)
             return await copy.receive({**header, "have": have, "size": size}, pack)
@@ -183,8 +183,8 @@ class WorkspaceCarrier:
 
         Raises PartlyCarried, CopyFailed, MachineUnreachable, snapshots.NoSnapshot.
         """
-        async with self._scratch() as scratch:
-            pack = scratch / "pack"
+        async with self._scratch() as directory:
+            pack = directory / "pack"
             async with self.opened_again(carried) as shadow:
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
@@ -218,16 +218,10 @@ class WorkspaceCarrier:
                 raise GitFailed(f"{carried.top} is not the git repository that was carried, or none any more")
             yield shadow
 
-    @asynccontextmanager
-    async def _scratch(self) -> AsyncIterator[Path]:
-        """A directory for a pack on its way; those of workers that were killed go first."""
+    def _scratch(self) -> AbstractAsyncContextManager[Path]:
+        """A directory for a pack on its way."""
         self._state.mkdir(mode=0o700, parents=True, exist_ok=True)
-        await asyncio.to_thread(remove_left, self._state, _SCRATCH)
-        scratch = Scratch(self._state, _SCRATCH)
-        try:
-            yield scratch.path
-        finally:
-            await asyncio.to_thread(scratch.remove)
+        return scratch_directory(self._state, _SCRATCH)
 
     @asynccontextmanager
     async def opened(self, workspace: Path) -> AsyncIterator[tuple[Shadow, bool]]:
