@@ -12,6 +12,7 @@ import pytest
 from activities.agents.claude.errors import result_error, start_failure
 from activities.agents.claude.transcript import ClaudeTranscript
 from activities.agents.claude.usage import UsageMeter
+from activities.agents.command_ids import MESSAGE
 from activities.agents.crashes import crash
 from activities.agents.frames import parse_frame
 from activities.ports.agent import ExitFact, Resumption, Transcript
@@ -183,6 +184,26 @@ class TestWhatAJournalMeans:
     def test_what_became_of_the_message(self, name: str, how: str) -> None:
         (settled,) = understood(name).settlements()
         assert (settled.id, settled.state, settled.how) == ("m-1", "acknowledged", how)
+
+    @pytest.mark.parametrize("name", ["steer_after_last_boundary", "interrupt_in_stream", "interrupt_in_tool"])
+    def test_what_begins_a_turn_is_acknowledged_once_it_is_in_the_session(self, name: str) -> None:
+        """Killed between, Claude Code goes on without it: nobody may have been told that it was read."""
+        found, steps = transcript(), []
+        for record in load(next(path for path in journals() if path.stem == name)):
+            found.feed(record)
+            steps += [each for each in ("started", "init") if f'"{each}"'.encode() in record.data]
+            if steps[-1:] == ["started"] and len(steps) > 2:
+                assert {each.id: each.state for each in found.last_words()} == {"m-1": "unverified"}
+        assert steps == ["started", "init", "started", "init"]
+        assert {each.id: each.state for each in found.last_words()} == {"m-1": "acknowledged"}
+
+    def test_what_begins_a_turn_that_is_interrupted_at_once_was_read(self) -> None:
+        found, told = transcript(), {"type": "command_lifecycle", "command_uuid": "u"}
+        text = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "go on"}}
+        found.feed(line(text, "in", MESSAGE + "m-1"))
+        for state in ("queued", "started", "cancelled"):
+            found.feed(line({**told, "state": state}))
+        assert [each.state for each in found.settlements()] == ["acknowledged"]
 
     @pytest.mark.parametrize("name", ["interrupt_in_stream", "interrupt_in_tool", "interrupt_with_question"])
     def test_the_result_of_an_interrupted_turn_is_not_the_answer(self, name: str) -> None:

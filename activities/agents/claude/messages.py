@@ -1,7 +1,8 @@
 """The messages that were written to one process of Claude Code, and how each is settled.
 
 Read from the journal alone. Claude Code reports each user frame by its uuid: queued, started, then completed or
-cancelled. What the agent answers must not live here (see transcript).
+cancelled. What begins a turn is written down before the turn's `init`, not when it is started. What the agent answers
+must not live here (see transcript).
 """
 
 from dataclasses import dataclass, field
@@ -43,11 +44,14 @@ class Messages:
     """Texts of people's messages that no event has told of, by the uuids of their frames."""
     _told: set[str] = field(default_factory=set)
     """Those that one has told of."""
+    _began: dict[str, str] = field(default_factory=dict)
+    """Message -> how it was read, of those that begin a turn and that may not be in the session yet."""
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
         settlements = (*self._ends.values(), *self._settled.values())
-        return max(len(self.owed), len(self._untold), len(self._told)) <= 2 * MAX_OWED and all(
+        kept = max(len(self.owed), len(self._untold), len(self._told), len(self._began))
+        return kept <= 2 * MAX_OWED and all(
             len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
         )
 
@@ -128,8 +132,11 @@ class Messages:
             how = "interrupted"
         if state == "queued":
             self._settle(message_id, "delivered", None)
-        elif state in ("started", "completed"):
-            self._settle(message_id, "acknowledged", how)
+        elif state == "started" and not turn_open:
+            self._began[message_id] = how
+            self._settle(message_id, "delivered", None)
+        elif state in ("started", "completed") or message_id in self._began:
+            self._settle(message_id, "acknowledged", self._began.pop(message_id, how))
         elif state == "cancelled":
             self._settle(message_id, "rejected", "interrupted before the agent had read it")
 
@@ -140,6 +147,12 @@ class Messages:
     def turn_began(self) -> None:
         """A turn has begun: further interrupts are of this one."""
         self.interrupted_by = None
+
+    def turn_written_down(self) -> None:
+        """What begins the turn is in the session: from here on, a process that is killed has read it all the same."""
+        for message_id, how in self._began.items():
+            self._settle(message_id, "acknowledged", how)
+        self._began.clear()
 
     def idle(self) -> None:
         """Claude Code is idle: it has completed every frame that it had started."""

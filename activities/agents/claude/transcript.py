@@ -159,6 +159,7 @@ class ClaudeTranscript:
             return []
         if subtype == "init":
             self._turn_open = True
+            self.messages.turn_written_down()
             self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
             # Its session is resumed: Claude Code would take anything but an id for a file's name.
             session = text_of(frame.get("session_id"))
@@ -204,6 +205,7 @@ class ClaudeTranscript:
 
     def _model_answers(self) -> None:
         self._refusals.answered()
+        self.messages.turn_written_down()
         if self.hopeless and "rate_limit" in self.hopeless.facts:
             # The limit ended before a worker stopped the process for it.
             self.hopeless = None

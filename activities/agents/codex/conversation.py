@@ -28,6 +28,8 @@ READING_TIME_S = 0.3
 """A written text may take this many seconds to be read and still be answered as acknowledged at once."""
 SETTLEMENT_TIMEOUT_S = 20.0
 """The agent's report on a message is awaited for this many seconds."""
+TAKEN_S = 2.0
+"""Codex takes a text within this many seconds; some milliseconds as a rule."""
 UNANSWERABLE = "nobody can answer this here"
 
 
@@ -79,9 +81,17 @@ class CodexConversation:
             if approval_id(frame) == decision.decision.id or remembered:
                 allowed = decision.decision.decision == "allow"
                 if not allowed and decision.decision.message:
-                    # Codex's answer has no field for it: it is steered in, and read with the refusal.
-                    await self._write_text(id_of(frames.DENIAL, str(frame["id"])), decision.decision.message)
+                    await self._steer_in(id_of(frames.DENIAL, str(frame["id"])), decision.decision.message)
                 await self._answer(frame, allowed=allowed)
+
+    async def _steer_in(self, command: str, text: str) -> None:
+        """Give the words of a denial, for which Codex's answer has no field, to be read with the refusal.
+
+        Codex has them before it has that: else its turn could be over, and they begin another one.
+        """
+        await self._write_text(command, text)
+        state = self._transcript.state
+        await self._until(lambda: command in state.written and bool(state.owed.get(command, command)), TAKEN_S)
 
     # ---- what is due
 
