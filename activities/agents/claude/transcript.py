@@ -205,7 +205,6 @@ class ClaudeTranscript:
 
     def _model_answers(self) -> None:
         self._refusals.answered()
-        self.messages.turn_written_down()
         if self.hopeless and "rate_limit" in self.hopeless.facts:
             # The limit ended before a worker stopped the process for it.
             self.hopeless = None

@@ -108,9 +108,7 @@ class ArchivePlace:
     async def _script(self, script: str, directory: str, command: Sequence[str]) -> AsyncIterator[Stream]:
         variables = [f"{name}={value}" for name, value in self.environment.items()]
         where = (directory,) if directory else ()
-        async with self._started(
-            "sh", "-c", script, "sh", f"{PATIENCE_S - CLEARING_S:.0f}", *where, *variables, *command
-        ) as stream:
+        async with self._started("sh", "-c", script, "sh", _limit_s(), *where, *variables, *command) as stream:
             yield stream
 
     @asynccontextmanager
@@ -133,6 +131,8 @@ async def _answer(stream: Stream) -> tuple[int, bytes]:
         await _cleared(stream)
         raise
     await _cleared(stream)
+    if answer is None:
+        raise SessionsFailed(printable(stream.said())[-_SAID:] or "the programs of its sessions could not be run")
     return answer
 
 
@@ -143,14 +143,14 @@ async def _cleared(stream: Stream) -> None:
             await stream.wait()
 
 
-async def _read(stream: Stream) -> tuple[int, bytes]:
+async def _read(stream: Stream) -> tuple[int, bytes] | None:
+    """None where the script did not come to an answer. Raises SessionsFailed."""
     try:
         heading = (await stream.stdout.readline()).split()
     except ValueError:  # a line longer than a stream takes
-        heading = []
+        return None
     if len(heading) != 2 or not all(each.isdigit() for each in heading):
-        await _cleared(stream)
-        raise SessionsFailed(printable(stream.said())[-_SAID:] or "the programs of its sessions could not be run")
+        return None
     code, size = (int(each) for each in heading)
     if size > MAX_ARCHIVE:
         raise SessionsFailed(f"a session has more than {MAX_ARCHIVE >> 20} MiB")
@@ -160,6 +160,11 @@ async def _read(stream: Stream) -> tuple[int, bytes]:
         raise SessionsFailed("a session was cut off on its way") from error
 
 
+def _limit_s() -> str:
+    """Seconds that a script gives its program."""
+    return f"{PATIENCE_S - CLEARING_S:.0f}"
+
+
 def _text(said: bytes) -> str:
     return printable(" ".join(said.decode(errors="replace").split()))
 
@@ -167,5 +172,5 @@ def _text(said: bytes) -> str:
 def _failed(code: int, what: str, said: str) -> SessionsFailed:
     kind = NoProgram if code == _NO_PROGRAM else SessionsFailed
     if code == _KILLED:
-        said = f"it was not through after {PATIENCE_S - CLEARING_S:.0f} s, or was killed otherwise"
+        said = f"it was not through after {_limit_s()} s, or was killed otherwise"
     return kind(f"{what}: {said or 'it said nothing'} (exit code {code})")
