@@ -197,6 +197,20 @@ class TestWhatAJournalMeans:
         assert steps == ["started", "init", "started", "init"]
         assert {each.id: each.state for each in found.last_words()} == {"m-1": "acknowledged"}
 
+    def test_what_is_told_in_a_turn_is_acknowledged_once_the_model_answers_it(self) -> None:
+        """It is started a tenth of a second before it is in the session; a sub-agent answers another."""
+        records = list(load(next(path for path in journals() if path.stem == "steer_mid_turn")))
+        *_, started = (place for place, each in enumerate(records) if b'"started"' in each.data)
+        answered = next(place for place in range(started, len(records)) if b'"message_start"' in records[place].data)
+        found = transcript()
+        for record in records[:answered]:
+            found.feed(record)
+        found.feed(line({"type": "stream_event", "event": {"type": "message_start"}, "parent_tool_use_id": "toolu_1"}))
+        assert [each.state for each in found.settlements()] == ["delivered"]
+        assert found.last_words()[-1].state == "unverified"
+        found.feed(records[answered])
+        assert [(each.state, each.how) for each in found.settlements()] == [("acknowledged", "mid_turn")]
+
     def test_what_begins_a_turn_that_is_interrupted_at_once_was_read(self) -> None:
         found, told = transcript(), {"type": "command_lifecycle", "command_uuid": "u"}
         text = {"type": "user", "uuid": "u", "message": {"role": "user", "content": "go on"}}

@@ -1,8 +1,8 @@
 """The messages that were written to one process of Claude Code, and how each is settled.
 
 Read from the journal alone. Claude Code reports each user frame by its uuid: queued, started, then completed or
-cancelled. What begins a turn is written down before the turn's `init`, not when it is started. What the agent answers
-must not live here (see transcript).
+cancelled. Started is not read: what begins a turn is in the session at the turn's `init`, what is told in a turn a
+tenth of a second later, by when the model has been asked. What the agent answers must not live here (see transcript).
 """
 
 from dataclasses import dataclass, field
@@ -45,7 +45,7 @@ class Messages:
     _told: set[str] = field(default_factory=set)
     """Those that one has told of."""
     _began: dict[str, str] = field(default_factory=dict)
-    """Message -> how it was read, of those that begin a turn and that may not be in the session yet."""
+    """Message -> how it is read, of those that are started and that may not be in the session yet."""
 
     def is_sound(self) -> bool:
         """Whether frames can have led to this state; it may be from a forged snapshot."""
@@ -132,10 +132,10 @@ class Messages:
             how = "interrupted"
         if state == "queued":
             self._settle(message_id, "delivered", None)
-        elif state == "started" and not turn_open:
+        elif state == "started":
             self._began[message_id] = how
             self._settle(message_id, "delivered", None)
-        elif state in ("started", "completed") or message_id in self._began:
+        elif state == "completed" or message_id in self._began:
             self._settle(message_id, "acknowledged", self._began.pop(message_id, how))
         elif state == "cancelled":
             self._settle(message_id, "rejected", "interrupted before the agent had read it")
@@ -148,8 +148,8 @@ class Messages:
         """A turn has begun: further interrupts are of this one."""
         self.interrupted_by = None
 
-    def turn_written_down(self) -> None:
-        """What begins the turn is in the session: from here on, a process that is killed has read it all the same."""
+    def read(self) -> None:
+        """What was started is in the session, or the model answers it: a process that is killed now has read it."""
         for message_id, how in self._began.items():
             self._settle(message_id, "acknowledged", how)
         self._began.clear()

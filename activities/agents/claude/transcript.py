@@ -159,7 +159,7 @@ class ClaudeTranscript:
             return []
         if subtype == "init":
             self._turn_open = True
-            self.messages.turn_written_down()
+            self.messages.read()
             self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
             # Its session is resumed: Claude Code would take anything but an id for a file's name.
             session = text_of(frame.get("session_id"))
@@ -200,6 +200,8 @@ class ClaudeTranscript:
         event = events.delta_event(time, frame)
         if object_at(frame, "event").get("type") == "message_start":
             self._model_answers()
+            if frame.get("parent_tool_use_id") is None:  # a sub-agent was not told
+                self.messages.read()
         metered = self._meter.stream(object_at(frame, "event"), text_of(frame.get("parent_tool_use_id"))[:MAX_NAME])
         return [*([event] if event else []), *([self._usage(time)] if metered else [])]
 
