@@ -251,6 +251,7 @@ class TestSessions:
         async with hermes.run(shell("echo one"), hold("b"), say("the end")) as stage:
             _, task = stage.start()
             await hermes.script.wait_held()
+            await stage.wait_for("usage")  # which it is asked for once a tool has ended
             await stage.kill()
             outcome = await ended(task)
         assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "the end", 2)
