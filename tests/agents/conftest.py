@@ -100,7 +100,9 @@ ON_ALL = (
 )
 """Cases in which the programs themselves differ."""
 SLOW = ("acp", "codex-acp", "gemini", "hermes", "opencode")
-"""Programs that need seconds of a processor for each start: each time they go through a part of the suite."""
+"""Programs that need seconds of a processor for each start: each time they go through a part of the suite. That they
+are interrupted shows what they are told then, a text with an image or, after a while, one without.
+"""
 NOT_OF_SLOW = (
     "test_it_resumes_and_forks_sessions_as_declared",
     "test_it_asks_for_approval_as_declared",
@@ -113,7 +115,8 @@ NOT_OF_SLOW = (
     "test_the_newest_worker_has_it",
     "test_another_worker_that_reads_a_finished_journal_comes_to_the_same",
     "test_a_stop_by_another_hand_ends_the_session",
-    "test_unusual_text_comes_through",
+    "test_it_answers_beside_a_megabyte_of_errors",
+    "test_it_is_interrupted_as_declared",
     "test_secrets_are_in_no_argument_and_in_no_file_of_the_run",
     "test_an_answer_given_while_nobody_listened_is_not_lost",
     "test_another_worker_goes_on_with_the_same_process",

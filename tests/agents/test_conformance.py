@@ -30,6 +30,9 @@ from tests.support.processes import command_lines, lives, until
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 
+UNUSUAL = "ü 日本 \N{PILE OF POO} \u2028 \t \\ \" '"
+
+
 async def ended(task: "asyncio.Task[RunOutcome]", patience_s: float = 40) -> RunOutcome:
     async with asyncio.timeout(patience_s):
         return await task
@@ -49,16 +52,16 @@ def test_workers_have_it_by_this_row(kit: Kit) -> None:
 
 
 async def test_it_answers(kit: Kit) -> None:
-    async with kit.answering("42, of course") as stage:
+    async with kit.answering(UNUSUAL) as stage:
         outcome = await stage.play()
-    assert (outcome.status, outcome.text, outcome.error) == ("succeeded", "42, of course", None)
+    assert (outcome.status, outcome.text, outcome.error) == ("succeeded", UNUSUAL, None)
     assert (outcome.attempts, bool(outcome.stop_reason)) == (1, True)
     events = stage.events
     assert [event.seq for event in events] == list(range(1, len(events) + 1))
     assert events[0].type == "init"
     assert {event.attempt for event in events} == {1}
     assert all(first.time <= second.time for first, second in pairwise(events))
-    assert said_by_agent(stage) == ["42, of course"]
+    assert said_by_agent(stage) == [UNUSUAL]
     assert not any(is_terminal(event) for event in events), "the end is the workflow's to tell"
     ((handle, attempt),) = stage.listener.handles
     assert (handle.host, attempt, bool(handle.boot_id), handle.start_time > 0) == ("host", 1, True, True)
@@ -67,11 +70,10 @@ async def test_it_answers(kit: Kit) -> None:
     await until(lambda: not stage.alive())
 
 
-async def test_unusual_text_comes_through_beside_a_megabyte_of_errors(kit: Kit) -> None:
+async def test_it_answers_beside_a_megabyte_of_errors(kit: Kit) -> None:
     """Half of these before the program begins, half while it works."""
     half = "i=0; while [ $i -lt 10 ]; do head -c 50000 /dev/zero | tr '\\0' x; i=$((i+1)); done"
-    text = "ü 日本 \N{PILE OF POO} \u2028 \t \\ \" '"
-    async with kit.answering(text) as stage:
+    async with kit.answering(UNUSUAL) as stage:
         launch = stage.agent.launch
         noisy = ("/bin/sh", "-c", f'{{ {half}; }} >&2; {{ {half}; }} >&2 </dev/null & exec "$0" "$@"')
 
@@ -82,9 +84,9 @@ async def test_unusual_text_comes_through_beside_a_megabyte_of_errors(kit: Kit) 
         stage.agent.launch = launched  # type: ignore[method-assign,assignment]
         outcome = await stage.play()
         written = stage.directory.attempt(1).joinpath("journal").stat().st_size
-    assert (outcome.status, outcome.text) == ("succeeded", text)
+    assert (outcome.status, outcome.text) == ("succeeded", UNUSUAL)
     assert written > 500_000
-    assert said_by_agent(stage) == [text]
+    assert said_by_agent(stage) == [UNUSUAL]
 
 
 async def test_another_worker_that_reads_a_finished_journal_comes_to_the_same(kit: Kit) -> None:

@@ -37,6 +37,10 @@ async def own(tmp_path: Path) -> AsyncIterator[Steer]:
     await command.close()
 
 
+WITHOUT_MODEL = ("--agent", "process")
+"""For a worker of no other agent: a fifth of what a start costs is what those programs take to say their versions."""
+
+
 async def dev(own: Steer, *words: str, ui: tuple[str, ...] = ("--headless",), **env: str) -> asyncio.subprocess.Process:
     """`steer dev`, ready."""
     port = own.env["TEMPORAL_ADDRESS"].rpartition(":")[2]
@@ -123,7 +127,7 @@ async def test_dev_says_what_ended_and_ends(own: Steer, words: str, name: str) -
 
 @pytest.mark.linux
 async def test_what_dev_started_ends_where_it_is_killed_and_agents_go_on(own: Steer, tmp_path: Path) -> None:
-    process = await dev(own, ui=("--ui-port", str(free_port())))
+    process = await dev(own, *WITHOUT_MODEL, ui=("--ui-port", str(free_port())))
     begun = await own("run", "process", "-d", "-w", str(tmp_path), "--id", "long", "--", "sleep", "600")
     assert begun.code == 0, begun.err
     async with asyncio.timeout(20):
@@ -135,7 +139,7 @@ async def test_what_dev_started_ends_where_it_is_killed_and_agents_go_on(own: St
     async with asyncio.timeout(20):
         while any(Path(f"/proc/{pid}").exists() for pid in started):
             await asyncio.sleep(0.05)
-    again = await dev(own)
+    again = await dev(own, *WITHOUT_MODEL)
     assert (await own("show", "long", "--json")).json["phase"] == "running"
     stopped = await own("stop", "long")
     assert stopped.code == 0, stopped.err
@@ -145,7 +149,7 @@ async def test_what_dev_started_ends_where_it_is_killed_and_agents_go_on(own: St
 
 @pytest.mark.linux
 async def test_a_worker_that_dies_is_replaced_and_its_agents_are_counted(own: Steer, tmp_path: Path) -> None:
-    process = await dev(own)
+    process = await dev(own, *WITHOUT_MODEL)
     begun = await own("run", "process", "-d", "-w", str(tmp_path), "--id", "long", "--", "sleep", "600")
     assert begun.code == 0, begun.err
     first = child(process.pid, "worker.py")
@@ -171,13 +175,13 @@ async def test_a_worker_that_dies_is_replaced_and_its_agents_are_counted(own: St
     assert end.code == 0, end.err
     assert "the worker ended by itself (signal SIGKILL)" in end.err
     assert "1 agent at work goes on by itself" in end.err
-    await dev(own)
+    await dev(own, *WITHOUT_MODEL)
     assert (await own("stop", "longer")).code == 0
 
 
 @pytest.mark.linux
 async def test_a_worker_that_dies_again_and_again_is_not_replaced(own: Steer) -> None:
-    process = await dev(own)
+    process = await dev(own, *WITHOUT_MODEL)
     for _ in range(MAX_ENDS - 1):
         os.kill(child(process.pid, "worker.py"), signal.SIGKILL)
         await line_with(process, "worker ready")
@@ -235,7 +239,7 @@ async def test_what_is_no_database_is_left_as_it_is(own: Steer, tmp_path: Path) 
 
 async def test_two_have_no_database_in_common(own: Steer, tmp_path: Path) -> None:
     """Each of two servers on one leads the other's workflows, and stalls them."""
-    await dev(own)
+    await dev(own, *WITHOUT_MODEL)
     port = str(free_port())
     second = await own("dev", "--port", port, "--headless")
     assert second.code == 1
@@ -308,7 +312,7 @@ async def test_doctor_asks_the_worker_for_its_keys(own: Steer, tmp_path: Path) -
     for name in [name for name in own.env if name.endswith(("_KEY", "_TOKEN"))]:
         del own.env[name]
     key = "sk-never-shown"
-    process = await dev(own, ANTHROPIC_API_KEY=key)
+    process = await dev(own, "--agent", "claude", "--agent", "process", ANTHROPIC_API_KEY=key)
     said = await own("doctor", "--measure", "--json")
     checks = {each["check"]: each for each in said.json}
     assert len(checks) == len(said.json)
@@ -320,7 +324,7 @@ async def test_doctor_asks_the_worker_for_its_keys(own: Steer, tmp_path: Path) -
     assert key not in said.out
     process.send_signal(signal.SIGINT)
     assert (await ended(process)).code == 0
-    await dev(own)
+    await dev(own, "--agent", "claude", "--agent", "process")
     said = await own("doctor", "--json", ANTHROPIC_API_KEY=key)
     checks = {each["check"]: each for each in said.json}
     assert said.code == 1
