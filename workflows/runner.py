@@ -9,13 +9,15 @@ server hands the task out again with the whole history. A query that brings the 
 well: two portions of one workflow task make such a history too, and the SDK answers a task that brings nothing new
 without asking the runner. A client that asks again is answered.
 
-It leaves no two workflow tasks in a row without a command. The SDK takes the second of such for a heartbeat, and joins
-it with the next one where that follows at once, as one does that an update brings: but only where it reads the history
-from its beginning, and not where it finds that the update was accepted there (sdk-rust 1146). So what a worker makes of
-an update depends on whether it has the workflow in its cache, and such a history does not replay. The second one of two
-gets a command that changes nothing: a memo that is not there is removed (where payloads are encrypted, the server
-cannot tell, and keeps an encrypted null). Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
-replay knows.
+It leaves no workflow task that an event has brought without a command. The SDK takes such a task, where the one before
+has none either, for a heartbeat, and joins it with the next one where that follows at once, as one does that an update
+brings: but only where it reads the history from its beginning, and not where it finds that the update was accepted
+there (sdk-rust 1146). So what a worker makes of an update depends on whether it has the workflow in its cache, and such
+a history does not replay. A task without a command gets one that changes nothing: a memo that is not there is removed
+(where payloads are encrypted, the server cannot tell, and keeps an encrypted null). It must not go by the task before:
+one that an update brought which was refused leaves nothing in the history or, where a signal came meanwhile, a task
+without a command, and nobody can tell which. Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
+replay knows. Those that have asked for NO_TWO_EMPTY_TASKS go by the task before.
 
 It hands a workflow task's updates to the workflow behind its signals. After a reset that offers earlier updates again,
 the SDK dispatches them where they came, between the signals; when it reads that history again, it takes each from the
@@ -43,7 +45,7 @@ from temporalio.workflow import Info, _Definition
 from steersman.contracts import names
 from steersman.contracts.errors import ASK_AGAIN
 from workflows.activity_results import not_readable
-from workflows.waiting import NO_EMPTY_TASKS
+from workflows.waiting import NO_EMPTY_TASKS, NO_TWO_EMPTY_TASKS
 
 _NO_MEMO = "steersman_workflow_task"
 _NOTHING = Payload(metadata={"encoding": b"binary/null"})
@@ -77,7 +79,8 @@ class _ReplaySafeInstance(WorkflowInstance):
         self._instance = instance
         self._time: tuple[int, int] | None = None
         self._same_time = self._took_ahead = False
-        self._fills = self._was_empty = False
+        self._patches: set[str] = set()
+        self._was_empty = False
         self._undecoded: Failure | None = None
         """Why the workflow has no input."""
         self._activities: dict[int, str] = {}
@@ -129,14 +132,14 @@ class _ReplaySafeInstance(WorkflowInstance):
         if not completion.HasField("successful"):
             return
         commands = completion.successful.commands
-        self._fills = self._fills or any(each.set_patch_marker.patch_id == NO_EMPTY_TASKS for each in commands)
+        self._patches.update(each.set_patch_marker.patch_id for each in commands)
         is_empty = not any(map(_makes_event, commands))
         if self._same_time:
             self._was_empty = self._was_empty and is_empty
         elif not is_empty:
             self._was_empty = False
         elif any(map(_counts, act.jobs)):
-            if self._fills and self._was_empty:
+            if NO_EMPTY_TASKS in self._patches or (NO_TWO_EMPTY_TASKS in self._patches and self._was_empty):
                 commands.add().modify_workflow_properties.upserted_memo.fields[_NO_MEMO].CopyFrom(_NOTHING)
                 is_empty = False
             self._was_empty = is_empty

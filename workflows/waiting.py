@@ -20,10 +20,12 @@ SIGNALS_FIRST = "signals-first"
 """The patch of loops that handle signals before updates, and go by timers: see `all_dispatched`. Asked for first in
 `AgentLoop.__init__`.
 """
-NO_EMPTY_TASKS = "no-empty-tasks"
-"""The patch of runs and loops whose histories have no two workflow tasks in a row without a command: see `runner`, for
-which alone `__init__` asks for it.
+NO_EMPTY_TASKS = "no-empty-tasks-at-all"
+"""The patch of runs and loops in whose histories a workflow task that an event has brought has a command: see `runner`,
+for which alone `__init__` asks for it.
 """
+NO_TWO_EMPTY_TASKS = "no-empty-tasks"
+"""That of earlier ones, of which each second such task in a row has one."""
 TIMER_SUMMARIES = "timer-summaries"
 """The patch of runs and loops whose timers all say what they are for: such a timer begins one step later."""
 

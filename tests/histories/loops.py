@@ -98,6 +98,11 @@ async def loop_talked_to(at: Recorder) -> Any:
     return loop.handle
 
 
+async def loop_was_talked_to(at: Recorder) -> Any:
+    """The same, each workflow task with a command."""
+    return await loop_talked_to(at)
+
+
 async def loop_taken_back(at: Recorder) -> Any:
     """Rollback, restart, and checkpoints deleted."""
     loop = await program(at, COUNT_TO.format(3), mode="checkpoint")
@@ -248,12 +253,14 @@ def _both(text: str) -> tuple[Step, Step]:
     return tool("Bash", command=BOTH), say(text)
 
 
+TALKED_TO = (hold("on it"), say("thought"), tool("Bash", command=ONE), say("one"), hold("more"))
 LOOPS = {
     each.play.__name__: each
     for each in (
         Scenario(loop_done, (*_both("ALL DONE"), tool("Bash", command="touch right"), say("It is right.\nALL DONE"))),
         Scenario(loop_given_more_while_verifying),
-        Scenario(loop_talked_to, (hold("on it"), say("thought"), tool("Bash", command=ONE), say("one"), hold("more"))),
+        Scenario(loop_talked_to, TALKED_TO),
+        Scenario(loop_was_talked_to, TALKED_TO),
         Scenario(loop_taken_back),
         Scenario(loop_forked, (tool("Bash", command=ONE), say("one"), *_both("two"))),
         Scenario(loop_rate_limited, (fail(429, "slow down", retry_after_s=45), *_both("done"))),

@@ -68,6 +68,11 @@ async def claude_withdrew_nothing(at: Recorder) -> Any:
     return run
 
 
+async def claude_withdrew_nothing_of_all(at: Recorder) -> Any:
+    """The same, each of those tasks with a command that changes nothing."""
+    return await claude_withdrew_nothing(at)
+
+
 async def claude_was_heard_late(at: Recorder) -> Any:
     """A question that its host dates before its time to be answered gets that time from when it is heard."""
     run = await at.start(agent="claude", prompt="work", permissions={"mode": "ask"}, limits={"approval_s": 120})
@@ -286,6 +291,7 @@ RUNS = {
         process_failed,
         claude_steered_interrupted_approved,
         claude_withdrew_nothing,
+        claude_withdrew_nothing_of_all,
         claude_was_heard_late,
         claude_ended,
         claude_awaited_a_message,

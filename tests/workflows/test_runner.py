@@ -32,7 +32,7 @@ from tests.workflows.fake_host import (
 from workers.wiring import workflow_runner
 from workflows.agent_run import AgentRun
 from workflows.runner import ReplaySafeRunner
-from workflows.waiting import NO_EMPTY_TASKS
+from workflows.waiting import NO_EMPTY_TASKS, NO_TWO_EMPTY_TASKS
 
 TRIES = 8
 
@@ -42,6 +42,7 @@ class Played:
 
     def __init__(self) -> None:
         self.activations: list[str] = []
+        self.patch = ""
         self.commands: list[str] = []
         """What the workflow commands in each activation that follows, if anything."""
 
@@ -56,7 +57,7 @@ class Played:
             added = completion.successful.commands.add()
             getattr(added, command).SetInParent()
             if command == "set_patch_marker":
-                added.set_patch_marker.patch_id = NO_EMPTY_TASKS
+                added.set_patch_marker.patch_id = self.patch
             if command == "update_response":
                 added.update_response.rejected.message = "no"
         return completion
@@ -101,31 +102,42 @@ def test_a_query_alone_and_a_task_of_several_activations_are_nothing_special(act
 
 
 @pytest.mark.parametrize(
-    ("jobs", "commands", "filled"),
+    ("jobs", "commands", "filled", "filled_earlier"),
     [
-        ("signal_workflow fire_timer resolve_activity fire_timer", "", [1, 3]),  # every second one
-        ("signal_workflow fire_timer signal_workflow", " start_timer", []),  # not beside one that has a command
-        ("signal_workflow do_update fire_timer", " update_response", [2]),  # a refused update is not in the history
-        ("signal_workflow progressed progressed fire_timer", "", [3]),
+        (
+            "signal_workflow fire_timer resolve_activity fire_timer",
+            "",
+            [0, 1, 2, 3],
+            [1, 3],
+        ),  # earlier: each second one
+        ("signal_workflow fire_timer signal_workflow", " start_timer", [0, 2], []),
+        # Of a refused update the history may have a task, or none.
+        ("signal_workflow do_update fire_timer", " update_response", [0, 2], [2]),
+        ("do_update signal_workflow signal_workflow,do_update", "update_response", [1, 2], [2]),
+        ("signal_workflow progressed progressed fire_timer", "", [0, 3], [3]),
     ],
 )
-def test_no_two_tasks_in_a_row_have_no_command(played: Played, jobs: str, commands: str, filled: list[int]) -> None:
+def test_no_task_that_an_event_has_brought_has_no_command(
+    played: Played, jobs: str, commands: str, filled: list[int], filled_earlier: list[int]
+) -> None:
     runner: Any = played
     detail: Any = None
-    for patch, expected in (("set_patch_marker", filled), ("start_timer", [])):
+    for patch, expected in ((NO_EMPTY_TASKS, filled), (NO_TWO_EMPTY_TASKS, filled_earlier), ("another", [])):
         instance = ReplaySafeRunner(runner).create_instance(detail)
-        played.commands = [patch, *commands.split(" ")]
+        played.patch = patch
+        played.commands = ["set_patch_marker", *commands.split(" ")]
         found = []
-        for number, name in enumerate(["initialize_workflow", *jobs.split()]):
+        for number, several in enumerate(["initialize_workflow", *jobs.split()]):
             act = WorkflowActivation(run_id="r")
             act.timestamp.seconds = number
-            job = act.jobs.add()
-            getattr(job, "signal_workflow" if name == "progressed" else name).SetInParent()
-            if name == "progressed":
-                job.signal_workflow.signal_name = names.PROGRESSED
+            for name in several.split(","):
+                job = act.jobs.add()
+                getattr(job, "signal_workflow" if name == "progressed" else name).SetInParent()
+                if name == "progressed":
+                    job.signal_workflow.signal_name = names.PROGRESSED
             if any(c.HasField("modify_workflow_properties") for c in instance.activate(act).successful.commands):
                 found.append(number - 1)
-        assert found == expected
+        assert found == expected, patch
 
 
 def deciding(fake: FakeHost) -> Worker:

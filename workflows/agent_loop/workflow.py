@@ -27,7 +27,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_loop.handlers import LoopHandlers
     from workflows.agent_loop.requests import PendingRequests
     from workflows.agent_loop.state import LiveState, LoopContext
-    from workflows.waiting import NO_EMPTY_TASKS, SIGNALS_FIRST, shielded
+    from workflows.waiting import NO_EMPTY_TASKS, NO_TWO_EMPTY_TASKS, SIGNALS_FIRST, shielded
 
 MAX_ID = 180
 """Characters of a loop's workflow id: the ids of its runs are longer, and become names of files."""
@@ -39,7 +39,7 @@ class AgentLoop(LoopHandlers):
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        workflow.patched(NO_EMPTY_TASKS)
+        _ = workflow.patched(NO_EMPTY_TASKS) or workflow.patched(NO_TWO_EMPTY_TASKS)
         self.signals_first = workflow.patched(SIGNALS_FIRST)
         request: LoopRequest | None = None
         carried = CarriedState()

@@ -38,7 +38,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.agent_run.notices import Notices
     from workflows.agent_run.visibility import RunVisibility
     from workflows.host_claim import claim_host
-    from workflows.waiting import MIN_TIMER, NO_EMPTY_TASKS, ignore_exception, shielded
+    from workflows.waiting import MIN_TIMER, NO_EMPTY_TASKS, NO_TWO_EMPTY_TASKS, ignore_exception, shielded
     from workflows.workspace_hold import WORKSPACE_HOLDS
 
 REPORT_TIMEOUT = timedelta(seconds=10)
@@ -65,8 +65,12 @@ class AgentRun(RunHandlers):
 
     @workflow.init
     def __init__(self, *inputs: Any) -> None:
-        # The later patch stands for the earlier one: each costs two events.
-        self.bounded = workflow.patched(NO_EMPTY_TASKS) or workflow.patched("bounded-messages")
+        # The latest patch stands for the earlier ones: each costs two events.
+        self.bounded = (
+            workflow.patched(NO_EMPTY_TASKS)
+            or workflow.patched(NO_TWO_EMPTY_TASKS)
+            or workflow.patched("bounded-messages")
+        )
         self.visibility = RunVisibility(immediate=not self.bounded)
         self.delivery = MessageDelivery(self.visibility, bounded=self.bounded)
         self.notices = Notices(self.visibility, self.delivery)
