@@ -9,13 +9,14 @@ steersman.codec.
 from collections.abc import Sequence
 from typing import Any, Final
 
+from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from steersman.contracts.errors import ErrorType
+from steersman.contracts.errors import ErrorType, problems
 from steersman.errors import MissingKey, UnreadablePayload
 
 ENCRYPTED: Final = b"binary/encrypted"
@@ -87,10 +88,10 @@ class StrictPayloadConverter(PydanticPayloadConverter):
             )
             raise ApplicationError(
                 f"the input must be one JSON object; a payload encoded as {encodings} could not be decoded: "
-                f"{type(error).__name__}",
+                f"{problems(error) if isinstance(error, ValidationError) else type(error).__name__}",
                 type=ErrorType.INVALID_REQUEST,
                 non_retryable=True,
-            ) from error
+            ) from None  # pydantic's own words have the values, which may be secret
 
 
 class StrictFailureConverter(DefaultFailureConverter):

@@ -181,17 +181,20 @@ ERRORS: dict[ErrorType, type[RunError]] = {
 
 
 def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> str:
-    """What is wrong with `what` (the model's name): at most five fields and their problems, without values, which
-    may be secret. `under`: the path of the validated object in `what`.
-    """
+    """What is wrong with `what` (the model's name). `under`: the path of the validated object in `what`."""
+    return f"{what}: {problems(error, under)}"
+
+
+def problems(error: ValidationError, under: tuple[str, ...] = ()) -> str:
+    """What is wrong: at most five fields and their problems, without values, which may be secret."""
     errors = error.errors(include_url=False, include_input=False)
     places = [each["loc"] for each in errors]
     # A list is also short of what was wrong in it.
     found = [e for e in errors if e["type"] != "too_short" or not any(_is_in(loc, e["loc"]) for loc in places)]
-    problems = [_problem(each) for each in found]
-    parts = [": ".join(filter(None, (_path((*under, *loc)), message))) for loc, message in problems[:5]]
-    more = f" (and {len(problems) - 5} more)" if len(problems) > 5 else ""
-    return f"{what}: {'; '.join(parts)}{more}"
+    told = [_problem(each) for each in found]
+    parts = [": ".join(filter(None, (_path((*under, *loc)), message))) for loc, message in told[:5]]
+    more = f" (and {len(told) - 5} more)" if len(told) > 5 else ""
+    return f"{'; '.join(parts)}{more}"
 
 
 def _is_in(loc: Sequence[int | str], whole: Sequence[int | str]) -> bool:

@@ -1,6 +1,7 @@
 """Payloads: pydantic models as plain JSON; what cannot be decoded is a wrong request, never a retry for ever."""
 
 import json
+import traceback
 from typing import Any
 
 import pytest
@@ -65,6 +66,13 @@ def test_what_cannot_be_decoded_fails_at_once_as_invalid_request(wrong: Payload,
 
 
 def test_a_secret_in_a_payload_is_not_repeated() -> None:
+    wrong = payload(b'{"agent": "sk-secret", "workspace": 1}')
     with pytest.raises(ApplicationError) as refused:
-        CONVERTER.from_payloads([payload(b'{"agent": "sk-secret", "workspace": 1}')], [RunRequest])
-    assert "sk-secret" not in refused.value.message
+        CONVERTER.from_payloads([wrong], [RunRequest])
+    assert "sk-secret" not in "".join(traceback.format_exception(refused.value))
+
+
+def test_what_is_wrong_with_a_payload_is_said() -> None:
+    with pytest.raises(ApplicationError) as refused:
+        CONVERTER.from_payloads([payload(rb'{"text": "\ud800"}')])
+    assert refused.value.message.endswith("decoded: a text in it is no Unicode: it has half of a surrogate pair")

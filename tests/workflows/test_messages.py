@@ -24,6 +24,7 @@ from steersman.contracts.activities import (
     StopInput,
 )
 from steersman.contracts.agents import CAPABILITIES, at_most
+from steersman.contracts.errors import ErrorType
 from steersman.contracts.messages import MessageReceipt
 from steersman.contracts.run import Approval, RunState, StopReport
 from tests.support.images import attached, png
@@ -42,6 +43,7 @@ from tests.workflows.fake_host import (
     timers,
     until,
 )
+from tests.workflows.test_input import raw
 from workflows.agent_run import delivery
 
 pytestmark = [pytest.mark.integration, QUIET]
@@ -69,11 +71,13 @@ async def test_an_update_that_is_wrong_is_refused_in_our_words_alone(fake: FakeH
         for kind in (names.STEER, names.INTERRUPT, names.DECIDE):
             two = await refusal(run, kind, {"text": "x"}, {"text": "y"})
             assert two.endswith("the input must be one JSON object, not 2 values")
-            with pytest.raises(WorkflowUpdateFailedError) as refused:
-                await run.execute_update(kind, {"text": ["hush"], "id": 5})
-            assert refused.value.cause is not None
-            assert refused.value.cause.__cause__ is None
-            assert "hush" not in str(refused.value.cause)
+            for wrong in ({"text": ["hush"], "id": 5}, raw(rb'{"text": "hush \ud800"}')):
+                with pytest.raises(WorkflowUpdateFailedError) as refused:
+                    await run.execute_update(kind, wrong)
+                assert isinstance(refused.value.cause, ApplicationError)
+                assert refused.value.cause.type == ErrorType.INVALID_REQUEST
+                assert refused.value.cause.__cause__ is None
+                assert "hush" not in str(refused.value.cause)
         assert await messages(run) == {}
         await run.cancel()
 
