@@ -17,7 +17,16 @@ from activities.activity_helpers import as_application_error, git_errors, heartb
 from activities.admission.schemas import admit_schema
 from activities.agent_checks import check_agents
 from activities.context import ActivityContext
-from activities.host_sweep import Retention, closed_runs_of, end_all_closed, end_closed, kill_here, prune, stop_strays
+from activities.host_sweep import (
+    CLOSED,
+    Retention,
+    closed_runs_of,
+    end_all_closed,
+    end_closed,
+    kill_here,
+    prune,
+    stop_strays,
+)
 from activities.ports.runtime import CLEANUP, HURRIED, StopTimes
 from activities.run_elsewhere import with_elsewhere
 from activities.run_preparation import admitted_place, directory_of_run
@@ -204,7 +213,18 @@ class HostActivities:
                 run_log.run_closed(directory, event)
             return Finalized(changes=event.changes, progress=progress)
         finally:
-            await self._closed_runs.release(directory)
+            if await self._runtime.release(end.key):
+                await self._stop_left(end, directory)
+            await self._closed_runs.give_back(directory)
+
+    async def _stop_left(self, end: FinalizeInput, directory: RunDirectory) -> None:
+        """Stop an agent that would work on beside whoever has the workspace next. `run_agent` ends with none at work,
+        unless somebody else completed it by hand. What no stop could prove is tried again later.
+        """
+        told = end.event.stop_report
+        if told is None or told.outcome != "unverified":
+            await run_log.logged_stop(directory, CLOSED, self._runtime.stop(end.key, CLEANUP, CLOSED, patient=False))
+            await self._runtime.release(end.key)
 
     async def _with_changes(self, end: FinalizeInput, directory: RunDirectory) -> TerminalEvent:
         if back := end.carried_back:

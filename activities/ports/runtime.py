@@ -217,8 +217,8 @@ class Runtime(Protocol):
         """Whether the run's machine did not answer a stop a moment ago."""
         ...
 
-    async def release(self, key: RunKey) -> None:
-        """The run is over: let go of what only kept its processes readable."""
+    async def release(self, key: RunKey) -> bool:
+        """The run is over: let go of what only kept its processes readable. Whether one of this machine is at work."""
         ...
 
     def has_living(self, key: RunKey) -> bool:

@@ -182,19 +182,25 @@ class ShimRuntime:
         log.warning("a run's machine cannot be reached", extra={"action": "unreachable", "facts": facts})
         return None
 
-    async def release(self, key: RunKey) -> None:
-        """Let the shims of ended processes go, and remove what the run has elsewhere."""
+    async def release(self, key: RunKey) -> bool:
+        """Let the shims of ended processes go, and remove what the run has elsewhere; whether an agent of this machine
+        is at work.
+        """
         directory = self._store.directory(key)
         numbers = [int(each.name) for each in directory.all_attempts()]
-        await _release(LocalPlace(directory, LOCAL), numbers)
-        if directory.is_local or self.is_silent(key):
-            return
+        _, is_at_work = await _release(LocalPlace(directory, LOCAL), numbers)
+        if not directory.is_local and not self.is_silent(key):
+            await self._release_elsewhere(key, directory, numbers)
+        return is_at_work
+
+    async def _release_elsewhere(self, key: RunKey, directory: RunDirectory, numbers: Sequence[int]) -> None:
         try:
             async with timeouts.timeout(_RELEASE_S):
                 place = self._place_elsewhere(directory)
                 if await _is_removed(directory, place):
                     return
-                if not await _is_left(place, await _release(place, numbers)):
+                kept, _ = await _release(place, numbers)
+                if not await _is_left(place, kept):
                     await _removed(place)
                     directory.note_removed()
         except (shim.MachineUnreachable, Unreachable, TimeoutError) as error:  # a sweep tries again
@@ -362,18 +368,22 @@ async def _connect(handle: ShimHandle, epoch: int | None) -> shim.Connection:
         return await handle.connect(epoch)
 
 
-async def _release(place: Place, numbers: Iterable[int]) -> list[int]:
-    """The attempts whose shim did not answer that it goes. Raises MachineUnreachable."""
-    kept = []
+async def _release(place: Place, numbers: Iterable[int]) -> tuple[list[int], bool]:
+    """The attempts whose shim did not answer that it goes, and whether one has an agent at work.
+
+    Raises MachineUnreachable.
+    """
+    kept, is_at_work = [], False
     for number in numbers:
         try:
             async with await (await place.handle(number)).connect(None, PATIENT) as connection:
                 await connection.release()
         except shim.MachineUnreachable:
             raise
-        except shim.ShimError:
+        except shim.ShimError as error:
             kept.append(number)  # it is gone, or has an agent that works
-    return kept
+            is_at_work = is_at_work or isinstance(error, shim.AgentRunning)
+    return kept, is_at_work
 
 
 async def _is_left(place: Place, numbers: Iterable[int]) -> bool:

@@ -165,6 +165,10 @@ class ClosedRuns:
     async def release(self, directory: RunDirectory) -> None:
         """Let go of what only kept the run's processes readable, and give back its workspace."""
         await self._runtime.release(directory.key)
+        await self.give_back(directory)
+
+    async def give_back(self, directory: RunDirectory) -> None:
+        """Give back the run's workspace, and remove its private files."""
         with suppress(OSError):  # what stays of a closed run counts for nobody
             await self._store.holds.remove(self._store.owner, directory.key)
         await asyncio.to_thread(clear_files, directory)
