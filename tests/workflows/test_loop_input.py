@@ -1,13 +1,16 @@
 """Bad input: refused at once with the field named, whichever way it comes, and harmless."""
 
+import asyncio
+import uuid
 from typing import Any
 
 import pytest
-from temporalio.client import Client, WorkflowQueryFailedError
+from temporalio.client import Client, WorkflowContinuedAsNewError, WorkflowQueryFailedError
 
 from steersman.contracts.loop_activities import AdmitLoop
+from steersman.contracts.names import LOOP_WORKFLOW
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop, refusal
-from tests.workflows.loop_client import ended, failed, never_retried, reaches, refused, state, tell
+from tests.workflows.loop_client import WAIT_S, ended, failed, never_retried, reaches, refused, state, tell
 
 pytestmark = pytest.mark.integration
 
@@ -63,6 +66,26 @@ async def test_what_is_no_request(loop_fake: FakeLoopHost) -> None:
     for inputs, told in NO_REQUEST:
         kind, message, _ = await failed(await loop_fake.start_raw(*inputs))
         assert (kind, message) == ("InvalidRequest", f"LoopRequest: {told}")
+
+
+async def test_a_second_input_is_no_state_that_a_loop_has_carried(loop_fake: FakeLoopHost) -> None:
+    """What a cron schedule or a retry policy begins again looks like a loop that has continued as new."""
+    client, id, queue = loop_fake.client, f"loop-{uuid.uuid4()}", loop_fake.queue
+    begun = await client.start_workflow(
+        LOOP_WORKFLOW, args=[GOOD, {}], id=id, task_queue=queue, cron_schedule="@every 1s"
+    )
+    run_id = begun.first_execution_run_id
+    try:
+        for _ in range(2):
+            loop = client.get_workflow_handle(id, run_id=run_id)
+            with pytest.raises(WorkflowContinuedAsNewError) as over:
+                async with asyncio.timeout(WAIT_S):
+                    await loop.result(follow_runs=False)
+            end = (await loop.fetch_history()).events[-1].workflow_execution_failed_event_attributes
+            assert end.failure.message == "LoopRequest: the input must be one JSON object, not 2 values"
+            run_id = over.value.new_execution_run_id
+    finally:
+        await client.get_workflow_handle(id).terminate()
 
 
 async def test_an_id_that_its_runs_could_not_have(loop_fake: FakeLoopHost) -> None:

@@ -5,6 +5,7 @@ carries in `carried_state`.
 """
 
 import asyncio
+import contextlib
 from typing import Any
 
 from temporalio import workflow
@@ -166,9 +167,11 @@ def _parse(inputs: tuple[Any, ...]) -> tuple[LoopRequest, CarriedState]:
         raise InvalidRequest(wrong_size)
     if request.run.is_of_workers_alone and not workflow.patched("agents-of-workers"):  # as in AgentRun
         raise InvalidRequest(f'LoopRequest: run.agent: there is no "{request.run.agent}"')
-    try:
-        if continued:
-            return request, CarriedState.model_validate(inputs[1])
+    if not continued:
         return request, plans.initial_state(request, workflow.now())
-    except ValueError as error:  # a client's retry looks like a continuation, too
-        raise InvalidRequest(not_one("LoopRequest", 2)) from error
+    # What a client gave a retry policy or a cron schedule to looks like a continuation, too.
+    with contextlib.suppress(ValueError):
+        carried = CarriedState.model_validate(inputs[1])
+        if carried.host and carried.plans:
+            return request, carried
+    raise InvalidRequest(not_one("LoopRequest", 2))
