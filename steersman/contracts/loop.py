@@ -27,6 +27,8 @@ SessionMode = Literal["continue", "fresh"]
 ItemSource = Literal["checkboxes", "beads", "json", "command"]
 
 MAX_PLAN = 64 * 1024
+MAX_LIMIT = 2**63 - 1
+"""A limit is told again in the loop's state, which clients could not read with a number beyond all of their types."""
 NO_PROMPT = "-"
 """The prompt in a run's template, which has none of its own."""
 PLACEHOLDERS = ("plan", "iteration", "iterations", "feedback", "verification", "open_items", "phase", "promise")
@@ -152,17 +154,17 @@ class Done(StrictModel):
 class LoopLimits(StrictModel):
     """Limits over all iterations, continue-as-new and forks. Cost, tokens and durations end an iteration, too."""
 
-    iterations: Annotated[int, Field(ge=1)] = 100
+    iterations: Annotated[int, Field(ge=1, le=MAX_LIMIT)] = 100
     cost_usd: Annotated[float, Field(gt=0, allow_inf_nan=False)] | None = None
-    tokens: Annotated[int, Field(ge=1)] | None = None
+    tokens: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
     """Input, output, cache reads and cache writes together."""
     duration_s: Seconds | None = None
     """Time in which the loop is paused or waits for a decision does not count."""
     iteration_duration_s: Seconds | None = None
     idle_s: Seconds | None = None
-    no_progress: Annotated[int, Field(ge=0)] = 3
+    no_progress: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 3
     """Iterations in a row that leave HEAD, files and items unchanged; 0: no such limit."""
-    failures: Annotated[int, Field(ge=0)] = 3
+    failures: Annotated[int, Field(ge=0, le=MAX_LIMIT)] = 3
     """Iterations in a row that fail; 0: no such limit."""
 
 

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, model_validator
 
-from steersman.contracts.loop import LoopMode, Plan, Template
+from steersman.contracts.loop import MAX_LIMIT, LoopMode, Plan, Template
 from steersman.contracts.loop_state import Checkpoint, LoopStatus
 from steersman.contracts.loop_status import current_status
 from steersman.contracts.messages import MessageId
@@ -86,14 +86,14 @@ class SkipWait(StrictModel):
 class SetLimits(StrictModel):
     """Input of `set_limits`: limits that are given are changed; 0 removes one, `iterations` excepted."""
 
-    iterations: Annotated[int, Field(ge=1)] | None = None
+    iterations: Annotated[int, Field(ge=1, le=MAX_LIMIT)] | None = None
     cost_usd: Annotated[float, Field(ge=0, allow_inf_nan=False)] | None = None
-    tokens: Annotated[int, Field(ge=0)] | None = None
+    tokens: Annotated[int, Field(ge=0, le=MAX_LIMIT)] | None = None
     duration_s: OptionalSeconds | None = None
     iteration_duration_s: OptionalSeconds | None = None
     idle_s: OptionalSeconds | None = None
-    no_progress: Annotated[int, Field(ge=0)] | None = None
-    failures: Annotated[int, Field(ge=0)] | None = None
+    no_progress: Annotated[int, Field(ge=0, le=MAX_LIMIT)] | None = None
+    failures: Annotated[int, Field(ge=0, le=MAX_LIMIT)] | None = None
 
 
 class Exit(StrictModel):
