@@ -129,7 +129,7 @@ async def test_a_container_has_the_user_and_the_limits_that_it_was_given(kube: K
     said = kube.exec("p", "sh", "-c", "id -u; id -g; id -G; grep -E 'CapEff|NoNewPrivs' /proc/self/status").stdout
     assert said.decode().split() == ["1234", "2345", "2345", "3456", "CapEff:", "0" * 16, "NoNewPrivs:", "1"]
     assert kube.exec("p", "sh", "-c", "echo x > /data/x && stat -c %g /data/x").stdout == b"3456\n"
-    assert b"Read-only file system" in kube.exec("p", "sh", "-c", "touch /tmp/x").stderr
+    assert b"Read-only file system" in kube.exec("p", "sh", "-c", "touch /tmp/new-$$").stderr
 
 
 async def test_a_claim_outlives_the_pods_that_have_it(kube: Kube) -> None:
