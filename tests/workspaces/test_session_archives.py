@@ -2,9 +2,11 @@
 
 import json
 import os
+import subprocess
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -333,6 +335,32 @@ async def test_a_program_that_fails_says_why(out: ArchiveCarrying) -> None:
     Path(out.there["PATH"].partition(":")[0], "opencode").write_text("#!/bin/sh\necho the disk is full >&2\nexit 3\n")
     told = await out.back()
     assert told.session_error == "opencode could not write it out: the disk is full (exit code 3)"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can mount a small disk")
+async def test_that_there_is_no_room_for_it_is_said(tmp_path: Path) -> None:
+    """Out there, where the program cannot say it, and here, where it is taken in."""
+    work = ArchiveCarrying(tmp_path)
+    work.hold(archive(SESSION, "x" * 100_000))
+    with small_disk(work.scratch):
+        with pytest.raises(WorkspaceError, match=r"opencode could not write it out: .*No space left on device"):
+            await work.out()
+        assert list(work.scratch.iterdir()) == []
+    await work.out()
+    with small_disk(work.scratch):
+        told = await work.back()
+        assert "No space left on device" in str(told.session_error)
+        assert list(work.scratch.iterdir()) == []
+    await work.close()
+
+
+@contextmanager
+def small_disk(place: Path) -> Iterator[None]:
+    subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", place], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", place], check=True)
 
 
 async def test_a_place_without_the_program_is_left_to_who_starts_it(tmp_path: Path) -> None:

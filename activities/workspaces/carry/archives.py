@@ -37,9 +37,11 @@ does what it leaves in the directory for temporary files.
 
 It ends in time by itself where the machine can see to it: by ssh, nobody else would end what hangs there.
 """
+_HAS_ROOM = 'head -c 1 /dev/zero >"$scratch/room"'
+"""What a program says of a full disk finds no room there: this says it on stderr."""
 _WRITE_OUT = f"""{_SCRATCH}
 cd "$scratch" && {_RUN} >out 2>said </dev/null; code=$?
-[ "$code" = 0 ] || {{ tail -c {_SAID} said >out; }}
+[ "$code" = 0 ] || {{ [ -s said ] || {_HAS_ROOM}; tail -c {_SAID} said >out; }}
 size=$(wc -c <out); printf '%s %s\\n' "$code" "$size" && [ "$size" -le {MAX_ARCHIVE} ] && cat out
 """
 """What the program says goes into a file first: into a pipe it may not write all of it."""
@@ -75,7 +77,8 @@ class ArchivePlace:
         text = _text(said)
         if self.archives.is_absent(text):
             return None
-        raise _failed(code, f"{self.archives.written_out(session)[0]} could not write it out", text)
+        what = f"{self.archives.written_out(session)[0]} could not write it out"
+        raise _failed(code, what, text or _said_besides(stream))
 
     async def take_in(self, data: bytes, directory: str) -> None:
         """Have the session here, held in this directory."""
@@ -86,7 +89,8 @@ class ArchivePlace:
             stream.stdin.close()
             code, said = await _answer(stream)
         if code != 0:
-            raise _failed(code, f"{self.archives.taken_in()[0]} could not take it in", _text(said))
+            what = f"{self.archives.taken_in()[0]} could not take it in"
+            raise _failed(code, what, _text(said) or _said_besides(stream))
 
     async def time_s(self) -> float:
         """The time by the machine's clock, in seconds since 1970."""
@@ -102,7 +106,7 @@ class ArchivePlace:
         async with self._started("rm", "-f", "--", *files) as stream:
             stream.stdin.close()
             if await stream.wait() != 0:
-                raise SessionsFailed(printable(stream.said())[-_SAID:] or "the sessions could not be removed")
+                raise SessionsFailed(_said_besides(stream) or "the sessions could not be removed")
 
     @asynccontextmanager
     async def _script(self, script: str, directory: str, command: Sequence[str]) -> AsyncIterator[Stream]:
@@ -132,7 +136,7 @@ async def _answer(stream: Stream) -> tuple[int, bytes]:
         raise
     await _cleared(stream)
     if answer is None:
-        raise SessionsFailed(printable(stream.said())[-_SAID:] or "the programs of its sessions could not be run")
+        raise SessionsFailed(_said_besides(stream) or "the programs of its sessions could not be run")
     return answer
 
 
@@ -163,6 +167,11 @@ async def _read(stream: Stream) -> tuple[int, bytes] | None:
 def _limit_s() -> str:
     """Seconds that a script gives its program."""
     return f"{PATIENCE_S - CLEARING_S:.0f}"
+
+
+def _said_besides(stream: Stream) -> str:
+    """What the script says itself: that there is no room, where the program could not."""
+    return printable(" ".join(stream.said().split()))[-_SAID:]
 
 
 def _text(said: bytes) -> str:
