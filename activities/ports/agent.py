@@ -30,6 +30,13 @@ CONTINUE_PROMPT = (
 )
 """What an agent is told that is resumed."""
 
+
+def continue_prompt(unsaved: Sequence[str]) -> str:
+    """The same, where it has forgotten with its process what people had told it."""
+    told = "".join(f"\n\n{each}" for each in unsaved)
+    return f"{CONTINUE_PROMPT} You had been told meanwhile:{told}" if unsaved else CONTINUE_PROMPT
+
+
 END_PREFIX = "end-"
 """A person's message that ends the run with its turn is written under the id `end-<message id>`. No process follows one
 in whose journal that id stands: the run is over as interrupted, whatever became of the process.
@@ -81,6 +88,8 @@ class Verdict:
     """Resumable without its session: it had none yet."""
     unproven: bool = False
     """What it has begun where no process of it is may still be at work."""
+    unsaved: tuple[str, ...] = ()
+    """What people had told it that it has read, and that its session does not have."""
 
 
 @dataclass(frozen=True)
@@ -91,6 +100,8 @@ class Resumption:
     session_id: str | None
     parked: bool = False
     """The process waited for a person when it died: the next one must go on waiting."""
+    unsaved: tuple[str, ...] = ()
+    """See Verdict."""
 
 
 class Transcript(Protocol):

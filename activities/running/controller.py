@@ -375,7 +375,7 @@ class RunController:
     def _resumption_after(self, number: int, result: AttemptResult) -> Resumption:
         """What follows on this process."""
         session_id = None if result.verdict.start_over else self._totals.total().session_id
-        return Resumption(number + 1, session_id, result.parked)
+        return Resumption(number + 1, session_id, result.parked, result.verdict.unsaved)
 
     async def _outcome_of(self, result: AttemptResult, log: EventLog) -> RunOutcome | None:
         """What a process's end makes of the run; None where another process may follow."""

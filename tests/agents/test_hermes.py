@@ -259,6 +259,22 @@ class TestSessions:
         assert hermes.script.requests[2].saw("do it")
         assert hermes.script.requests[2].saw("Your process ended unexpectedly")
 
+    async def test_what_a_result_carried_is_told_again_after_a_crash(self, hermes: HermesKit) -> None:
+        """Hermes has it in mind alone: the result is in its session as it was before."""
+        async with hermes.run(shell(WAIT), hold("b"), say("the end")) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            await told(session, message("steer", "also this"))
+            (stage.workspace / "go").touch()
+            await until(lambda: any(each.state == "acknowledged" for each in stage.listener.settlements))
+            await stage.kill()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "the end", 2)
+        assert [each.state for each in outcome.messages] == ["acknowledged"]
+        first, second = (request.saw("also this") for request in hermes.script.requests[1:])
+        assert (first, second) == (True, True)
+        assert hermes.script.requests[2].saw("Your process ended unexpectedly")
+
     @pytest.mark.exhaustive
     async def test_a_process_that_died_before_its_session_was_saved_begins_anew(self, hermes: HermesKit) -> None:
         async with hermes.run(say("fine")) as stage:

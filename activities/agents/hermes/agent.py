@@ -11,7 +11,7 @@ from activities.agents.hermes.interpreter import EXECUTABLE, HINT
 from activities.agents.hermes.transcript import HermesTranscript
 from activities.agents.structured import asking
 from activities.ports.admission import Admission, Program, WorkspaceFiles
-from activities.ports.agent import CONTINUE_PROMPT, AnswerCheck, ApprovalRequester, Resumption, Transcript
+from activities.ports.agent import AnswerCheck, ApprovalRequester, Resumption, Transcript, continue_prompt
 from activities.ports.archives import SessionArchives
 from activities.ports.place import PlaceInfo
 from activities.ports.runtime import Channel, Launch, StopTimes
@@ -159,7 +159,9 @@ class HermesAgent:
         asked = f"\n\n{asking(request.output_schema)}" if request.output_schema is not None else ""
         opening: tuple[str, str] | None = (frames.PROMPT, request.prompt + asked)
         if resumption and resumption.session_id:
-            opening = None if resumption.parked else (f"resume-{resumption.attempt}", CONTINUE_PROMPT)
+            opening = (
+                None if resumption.parked else (f"resume-{resumption.attempt}", continue_prompt(resumption.unsaved))
+            )
         kind = gateway.GatewayTranscript if gateway.asks_for_gateway(request) else HermesTranscript
         return kind(opening, resumption, structured=request.output_schema is not None)
 

@@ -8,7 +8,7 @@ from datetime import datetime
 
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.hermes.frames import AGAIN
-from activities.agents.hermes.state import HermesState
+from activities.agents.hermes.state import MAX_UNSAVED, HermesState
 from activities.ports.agent import END_PREFIX
 from activities.untrusted_json import MAX_NAME
 from steersman.contracts.activities import Settlement
@@ -98,13 +98,22 @@ def steers_read(state: HermesState, time: datetime) -> list[EventBase]:
     found: list[EventBase] = []
     for ident in [each for each, where in state.steers.items() if where == "attached"]:
         del state.steers[ident]
+        _note_unsaved(state, state.texts.get(ident, ""))
         found += read(state, time, MESSAGE + ident, "mid_turn")
     return found
 
 
+def _note_unsaved(state: HermesState, text: str) -> None:
+    """The oldest of too much goes: what a process is told that is resumed has an end, too."""
+    if text:
+        state.unsaved.append(text[:MAX_UNSAVED])
+    while sum(map(len, state.unsaved)) > MAX_UNSAVED:
+        del state.unsaved[0]
+
+
 def steers_end(state: HermesState) -> None:
     """The turn is over. What no tool's result has carried was dropped: it begins a turn where this one came to its end,
-    and is lost with one that did not. What was carried is in the session, for the next turn.
+    and is lost with one that did not. What was carried this process has in mind, for the next turn.
     """
     for ident in [each for each, where in state.steers.items() if where == "taken"]:
         del state.steers[ident]

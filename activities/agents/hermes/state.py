@@ -21,6 +21,8 @@ from steersman.contracts.run import Usage
 MAX_ASKED = 100
 """This many questions of the agent may be open at one time; further ones are dropped."""
 MAX_OPEN_TOOLS = 200
+MAX_UNSAVED = 200_000
+"""Characters."""
 """This many calls may be open; the end of an older one is shown without its beginning."""
 
 
@@ -64,6 +66,8 @@ class HermesState(Snapshot):
     """Messages that are to steer: taken by the gateway, attached to a tool's result that the model will be given."""
     texts: dict[str, str] = field(default_factory=dict)
     """The texts of messages that were not read yet, by message id."""
+    unsaved: list[str] = field(default_factory=list)
+    """What results of tools have carried: Hermes writes a result into its session before it attaches that."""
     late: list[str] = field(default_factory=list)
     """Ids of messages that no result of a tool followed: they are to be written as prompts."""
     interrupting: list[str] = field(default_factory=list)
@@ -84,13 +88,14 @@ class HermesState(Snapshot):
     children: Usage = field(default_factory=Usage)
     """What sub-agents have used."""
     child_calls: int = 0
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     """Changes with any change after which a transcript would continue wrongly from an older snapshot."""
 
     def checks(self) -> Iterator[bool]:
         """The checks of what a journal can have led to, each True if it holds."""
         progress = self.progress
         yield max(len(progress.text), len(progress.said), len(self.thought)) <= MAX_TEXT
+        yield sum(map(len, self.unsaved)) <= MAX_UNSAVED
         yield len(progress.session_id or "") <= MAX_NAME and len(progress.stop_reason or "") <= MAX_NAME
         yield len(json.dumps(progress.structured)) <= 2 * MAX_STRUCTURED
         usage = (progress.usage, self.own, self.children)

@@ -131,7 +131,7 @@ class HermesTranscript:
         if state.answered and not self.turn_open and not state.parked:
             return Verdict(state.failure)
         if state.live or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
-            return Verdict(crash(exit_fact), resumable=True)
+            return Verdict(crash(exit_fact), resumable=True, unsaved=tuple(state.unsaved))
         return Verdict(start_failure(exit_fact))
 
     def feed(self, record: Record) -> list[EventBase]:
