@@ -9,14 +9,13 @@ steersman.codec.
 from collections.abc import Sequence
 from typing import Any, Final
 
-from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.failure.v1 import Failure
 from temporalio.contrib.pydantic import PydanticPayloadConverter
 from temporalio.converter import DataConverter, DefaultFailureConverter, PayloadConverter
 from temporalio.exceptions import ApplicationError, FailureError
 
-from steersman.contracts.errors import ErrorType, problems
+from steersman.contracts.errors import ErrorType, why_unreadable
 from steersman.errors import MissingKey, UnreadablePayload
 
 ENCRYPTED: Final = b"binary/encrypted"
@@ -88,7 +87,7 @@ class StrictPayloadConverter(PydanticPayloadConverter):
             )
             raise ApplicationError(
                 f"the input must be one JSON object; a payload encoded as {encodings} could not be decoded: "
-                f"{problems(error) if isinstance(error, ValidationError) else type(error).__name__}",
+                f"{why_unreadable(error)}",
                 type=ErrorType.INVALID_REQUEST,
                 non_retryable=True,
             ) from None  # pydantic's own words have the values, which may be secret

@@ -7,7 +7,6 @@ Which activity is called when, and how often it is tried, must not live here.
 from collections.abc import Mapping
 from typing import Final
 
-from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
 from temporalio.api.enums.v1 import RetryState
 from temporalio.api.failure.v1 import Failure
@@ -15,7 +14,7 @@ from temporalio.contrib.pydantic import PydanticJSONPlainPayloadConverter
 
 from steersman.contracts import names
 from steersman.contracts.activities import CarriedBack, Claim, Delivered, Finalized, RunOutcome
-from steersman.contracts.errors import ActivityErrorType, problems
+from steersman.contracts.errors import ActivityErrorType, why_unreadable
 from steersman.contracts.loop_activities import Dropped, ForkPoint, Restored, Survey
 from steersman.contracts.run import CarriedWorkspace, RunState, StopReport
 from steersman.contracts.workspace_hold import WorkspaceHeld
@@ -55,10 +54,8 @@ def not_readable(activity: str, result: Payload) -> Failure | None:
         return None
     try:
         _CONVERTER.from_payload(result, expected)
-    except ValidationError as error:
-        return _failure(activity, expected, problems(error))
-    except ValueError:
-        return _failure(activity, expected, "it is no JSON")
+    except ValueError as error:
+        return _failure(activity, expected, why_unreadable(error))
     return None
 
 

@@ -185,6 +185,11 @@ def sentence(error: ValidationError, what: str, under: tuple[str, ...] = ()) -> 
     return f"{what}: {problems(error, under)}"
 
 
+def why_unreadable(error: Exception) -> str:
+    """What is wrong with what could not be read, without its values."""
+    return problems(error) if isinstance(error, ValidationError) else type(error).__name__
+
+
 def problems(error: ValidationError, under: tuple[str, ...] = ()) -> str:
     """What is wrong: at most five fields and their problems, without values, which may be secret."""
     errors = error.errors(include_url=False, include_input=False)

@@ -10,7 +10,7 @@ from activities.agents.interrupts import BESIDE_S
 from activities.shim.client.journal import Record, RecordParser
 from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
-from tests.agents.kits import AcpKit
+from tests.agents.kits import AcpKit, OpencodeKit
 from tests.agents.stage import Stage, deliver, end, message, word
 from tests.scripted_model import Hold, Request, Say, Step, answer, cut, fail, hold, say
 from tests.support.processes import until
@@ -20,6 +20,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 NAP = f"{sys.executable} -c 'import time; time.sleep(600)'"
 TOUCH = "touch made-it"
+WAIT = "touch napping; while ! [ -e go ]; do sleep 0.02; done"
 
 
 END = end()
@@ -171,6 +172,41 @@ class TestSteer:
         else:
             assert told.state == "rejected"
             assert "interrupt it" in (told.how or "")
+
+    async def test_in_a_tool_it_is_acknowledged_once_the_model_was_given_it(self, acp: AcpKit) -> None:
+        if not acp.steers or isinstance(acp, OpencodeKit):
+            pytest.skip("it announces no steering")  # opencode has a way of its own, see test_opencode
+        async with acp.run(answer(acp.shell(WAIT)), hold("on"), permissions={"mode": "full"}) as stage:
+            session, task = stage.start()
+            await until((stage.workspace / "napping").exists, 30)
+            (told,) = (await deliver(session, message("steer", "use tabs"))).messages
+            assert told.state == "delivered"
+            assert len(acp.script.requests) == 1
+            (stage.workspace / "go").touch()
+            await until(lambda: [each for each in stage.listener.settlements if each.state == "acknowledged"])
+            assert acp.script.requests[1].saw("use tabs")
+            await acp.script.release()
+            outcome = await ended(task)
+        assert [(each.state, each.how) for each in outcome.messages] == [("acknowledged", "mid_turn")]
+
+    @pytest.mark.parametrize("end", ["kill", "stop", "interrupt"])
+    async def test_in_a_tool_that_does_not_come_to_its_end_it_is_unverified(self, acp: AcpKit, end: str) -> None:
+        """The agent has it for its turn, and the model was never asked again."""
+        if not acp.steers or isinstance(acp, OpencodeKit):
+            pytest.skip("it announces no steering")  # opencode has a way of its own, see test_opencode
+        after = () if end == "stop" else (say("the end"), say("the end"))
+        async with acp.run(answer(acp.shell(WAIT)), *after, permissions={"mode": "full"}) as stage:
+            session, task = stage.start()
+            await until((stage.workspace / "napping").exists, 30)
+            await deliver(session, message("steer", "use tabs"))
+            if end == "kill":
+                await stage.kill()
+            elif end == "stop":
+                await session.stop("cancelled")
+            else:
+                await deliver(session, message("interrupt", "go on", "m-2"))
+            outcome = await ended(task)
+        assert {each.id: each.state for each in outcome.messages}["m-1"] == "unverified"
 
     async def test_after_an_interrupt_it_is_a_turn_of_its_own(self, acp: AcpKit) -> None:
         async with acp.run(hold("first"), say("second answer")) as stage:

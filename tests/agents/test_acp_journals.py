@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from activities.agents.acp.messages import INTERRUPTED
 from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.opencode.transcript import OpencodeTranscript
 from activities.ports.agent import Verdict
@@ -86,6 +87,7 @@ class TestEveryJournal:
             ("acknowledged", "mid_turn"),
             ("acknowledged", "new_turn"),
             ("delivered", "interrupted"),  # one without a text
+            ("unverified", INTERRUPTED),  # one that is to steer the turn which the next one ends
         }
         states = [each.state for each in events if each.type == "permission"]  # type: ignore[attr-defined]
         assert states[:3] + states[4:] == ["asked", "allowed", "asked", "asked", "withdrawn"]

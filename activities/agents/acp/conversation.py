@@ -175,8 +175,13 @@ class AcpConversation:
             return Settlement(
                 id=message.id, state="rejected", how="the agent takes no messages in a turn: interrupt it"
             )
-        await self._write_steer(MESSAGE + message.id, self._content((message.text or "",), message.attachments))
-        return await self._settled(message.id, SETTLEMENT_TIMEOUT_S)
+        command = MESSAGE + message.id
+        await self._write_steer(command, self._content((message.text or "",), message.attachments))
+        await self._until(
+            lambda: self._was_written(command) and message.id not in self._messages.steering, SETTLEMENT_TIMEOUT_S
+        )
+        # The model may be given it in an hour: that is told when it has been.
+        return await self._settled(message.id, 0 if message.id in self._messages.injected else READING_TIME_S)
 
     async def _write_steer(self, command: str, content: Sequence[Frame]) -> None:
         params = {

@@ -1,6 +1,8 @@
 """The messages that were written to one process of an ACP agent, and how each is settled. Read from the journal alone.
 
 The protocol has no receipt for a prompt. What shows that one was read is the first update of its turn, or its answer.
+Of a message that is to steer the turn the agent says that it has it; that the model was given it shows what the model
+says once a tool has ended since, or the turn's own end.
 """
 
 from dataclasses import dataclass, field
@@ -14,6 +16,7 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.run import FINAL_STATES, MessageState
 
 UNREAD: Final = "the agent ended before it said that it had read this"
+INTERRUPTED: Final = "the turn was interrupted before the model showed that it had read this"
 
 
 @dataclass
@@ -26,6 +29,8 @@ class Messages:
     """Ids of the prompts that the agent has not answered, in order."""
     steering: list[str] = field(default_factory=list)
     """Ids of the messages that are to steer the turn, and of which the agent has not said what became of them."""
+    injected: dict[str, bool] = field(default_factory=dict)
+    """Messages that the agent has for its turn, and the model may not have read: whether a tool has ended since."""
     late: list[str] = field(default_factory=list)
     """Ids of the messages that found no turn to steer: they are to be written as prompts."""
     interrupting: str | None = None
@@ -42,6 +47,7 @@ class Messages:
         names = (
             *self.open,
             *self.steering,
+            *self.injected,
             *self.late,
             *self._ends,
             self.interrupting or "",
@@ -113,6 +119,19 @@ class Messages:
         if len(self.open) == 1:
             self._read(self.open[0])
 
+    def tool_ended(self) -> None:
+        """What the agent has for its turn goes to the model with the result."""
+        self.injected = dict.fromkeys(self.injected, True)
+
+    def model_speaks(self) -> None:
+        """It was given what went to it with the results before."""
+        self._injected_read([each for each, is_given in self.injected.items() if is_given])
+
+    def _injected_read(self, ids: list[str]) -> None:
+        for each in ids:
+            del self.injected[each]
+            self._settle(each, "acknowledged", "mid_turn")
+
     def prompt_read(self, command: str, *, mid_turn: bool) -> None:
         """The model has read this prompt; `mid_turn`: within a turn that was open before."""
         self._read(command, "mid_turn" if mid_turn else "new_turn")
@@ -122,6 +141,10 @@ class Messages:
         self.open = [each for each in self.open if each != command]
         if not cancelled:
             self._read(command)
+            self._injected_read([*self.injected])
+        for each in self.injected:
+            self._settle(each, "unverified", INTERRUPTED)
+        self.injected.clear()
         if cancelled and self.interrupting is not None:
             self._settle(self.interrupting, "delivered", "interrupted")
         if not self.open:
@@ -135,8 +158,12 @@ class Messages:
             self.late.append(message_id)
         elif error is not None:
             self._settle(message_id, "rejected", error[:MAX_NAME])
-        else:
-            self._settle(message_id, "acknowledged", "mid_turn" if outcome == "injected" else "new_turn")
+        elif outcome != "injected":
+            self._settle(message_id, "acknowledged", "new_turn")
+        elif self.open:
+            self.injected[message_id] = False
+        else:  # the turn's own end was told before
+            self._settle(message_id, "acknowledged", "mid_turn")
 
     def end_reached(self) -> None:
         """The turn has ended, and the run with it."""

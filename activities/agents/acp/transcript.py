@@ -335,6 +335,7 @@ class AcpTranscript:
             self._broken = status == "systemError"
         if kind in CHUNKS:
             self.messages.turn_shown()
+            self.messages.model_speaks()
             return self._chunk(time, update, CHUNKS[kind])
         if kind in ("tool_call", "tool_call_update"):
             self.messages.turn_shown()
@@ -357,6 +358,7 @@ class AcpTranscript:
         if call.get("status") in ("completed", "failed"):
             found = tools.ended(time, call, self._calls, self._outputs)
             self._calls[tools.tool_id(call)]["over"] = record
+            self.messages.tool_ended()
             return found
         # A call that is only announced follows with what it is about.
         now = kind == "tool_call_update" or call.get("status") != "pending"
