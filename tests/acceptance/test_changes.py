@@ -252,6 +252,7 @@ async def test_what_a_person_sees(steer: Steer, repository: Path, tmp_path: Path
     (repository / "edited").write_text(before["edited"][1])
     (repository / "ignored.log").unlink()
     assert files(repository) == before
+    assert (await steer("undo", run, "--yes")).out == "all files are as before the run already\n"
     assert (await steer("diff", "run-that-never-was")).code == 3
 
 

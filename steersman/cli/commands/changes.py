@@ -109,7 +109,10 @@ def _remark_late(state: "RunState") -> None:
 
 
 def _print_undone(undone: "Undone") -> None:
-    console().print(flat(f"{counted(undone.files, 'file')} as before the run again"))
+    if undone.files or undone.conflicts:
+        console().print(flat(f"{counted(undone.files, 'file')} as before the run again"))
+    else:
+        console().print("all files are as before the run already")
     for path in undone.conflicts:
         remark(f"left as it is, for it has changed since, or something is in the way: {path}", "yellow")
     if undone.unnamed_conflicts:
