@@ -189,7 +189,7 @@ class TestSteer:
             outcome = await ended(task)
         assert [(each.state, each.how) for each in outcome.messages] == [("acknowledged", "mid_turn")]
 
-    @pytest.mark.parametrize("end", ["kill", "stop", "interrupt"])
+    @pytest.mark.parametrize("end", ["kill", "stop", pytest.param("interrupt", marks=pytest.mark.exhaustive)])
     async def test_in_a_tool_that_does_not_come_to_its_end_it_is_unverified(self, acp: AcpKit, end: str) -> None:
         """The agent has it for its turn, and the model was never asked again."""
         if not acp.steers or isinstance(acp, OpencodeKit):
