@@ -19,7 +19,8 @@ from activities.context import ActivityContext
 from activities.host_sweep import closed_runs_of
 from activities.ports.runtime import HURRIED, Fenced, Incompatible, Unreachable
 from activities.run_failures import end_or_retry, fail_seized, refuse, retry_if_exhausted, retry_later
-from activities.run_preparation import prepare, progress_before
+from activities.run_preparation import end_before, prepare, progress_before
+from activities.running.completion import outcome_before
 from activities.running.controller import CANCELLED, RunController
 from activities.running.heartbeat import HeartbeatDetails
 from activities.store.eventlog import end_log
@@ -34,7 +35,7 @@ from activities.temporal.notifier import WorkflowNotifier
 from steersman.contracts import names
 from steersman.contracts.activities import Delivered, DeliverInput, RunAgentInput, RunKey, RunOutcome
 from steersman.contracts.errors import ActivityErrorType, RunError
-from steersman.contracts.events import CancelledEvent
+from steersman.contracts.events import CancelledEvent, TerminalEvent
 from steersman.contracts.messages import PAUSED
 
 HEARTBEAT_S = 60.0
@@ -94,6 +95,8 @@ class RunActivities:
         try:
             async with heartbeating(before.model_dump()):
                 before = await progress_before(self._context, run, before)
+                if (end := await end_before(self._context, run, before)) is not None:
+                    return await self._outcome_before(run, end, notifier.epoch)
                 controller = await prepare(self._context, self._lock_session, run, before, notifier)
         except RunError as error:
             return await refuse(self._context, run.key, error)
@@ -103,6 +106,13 @@ class RunActivities:
         if outcome.status == "stopped" and info.workflow_run_id != run.key.execution and not before.anew:
             await uncancelled(self._begin_anew(run.key, before))
         return outcome
+
+    async def _outcome_before(self, run: RunAgentInput, end: TerminalEvent, epoch: int) -> RunOutcome:
+        directory = self._context.store.directory(run.key)
+        try:
+            return await outcome_before(end, run.request, self._context.agents, self._context.runtime, directory, epoch)
+        except Fenced as error:
+            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
 
     async def _control(self, key: RunKey, controller: RunController, before: HeartbeatDetails) -> RunOutcome:
         """The run's outcome, or what becomes of the run when it is taken from this worker."""

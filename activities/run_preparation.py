@@ -1,6 +1,7 @@
 """What run_agent does before a run is led: how far the run has come, its directory, its controller."""
 
 import asyncio
+import logging
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -19,11 +20,12 @@ from activities.run_backups import moment
 from activities.run_carry import WorkspaceGated
 from activities.run_changes import RunBaseline
 from activities.run_failures import retry_later
+from activities.running.completion import OLDER_SERVER
 from activities.running.controller import RunController
 from activities.running.heartbeat import HeartbeatDetails
 from activities.running.launch import RunContext, further
 from activities.shim.client import MachineUnreachable
-from activities.store.event_reader import is_ended
+from activities.store.event_reader import is_ended, terminal_event
 from activities.store.notes import note, noted
 from activities.store.run_directory import RunDirectory
 from activities.temporal.execution import QUERY_ERRORS, is_current, state_of
@@ -31,10 +33,13 @@ from activities.temporal.notifier import WorkflowNotifier
 from activities.workspace_holds import WorkspaceHolds
 from steersman.contracts.activities import RunAgentInput, RunKey
 from steersman.contracts.errors import ActivityErrorType, AgentFailed, InvalidRequest, WorkspaceError
+from steersman.contracts.events import TerminalEvent
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import RunState, Worktree
 from steersman.contracts.runtime import Runtime
+
+log = logging.getLogger("steersman.running")
 
 _SET_ASIDE = "set-aside.json"
 RELEASE_TRIES = 60
@@ -61,6 +66,50 @@ class _SetAside(BaseModel):
 
     by: str
     process: tuple[str, int, int] | None
+
+
+async def end_before(context: ActivityContext, run: RunAgentInput, before: HeartbeatDetails) -> TerminalEvent | None:
+    """How the run has ended, where its workflow knows nothing of that: the server has an older state of it. None where
+    it has not ended, or was reset since, and begins anew.
+
+    Raises ApplicationError where the server counts on another attempt, WorkspaceError.
+    """
+    directory = context.store.directory(run.key)
+    event = await asyncio.to_thread(_terminal_event, directory)
+    if event is None or not _has_begun(directory, is_anew=before.anew and not before.attempt):
+        return None
+    await _check_current(context)
+    await _clear_closed(context, run.key)
+    facts = {"run": run.key.run, "execution": run.key.execution, "ended": event.type}
+    log.warning("a run has ended, and its server does not know", extra={"action": "ended_before", "facts": facts})
+    return event
+
+
+def _terminal_event(directory: RunDirectory) -> TerminalEvent | None:
+    try:
+        return terminal_event(directory.events)
+    except ValueError:
+        return None  # an agent may have written there
+
+
+def _has_begun(directory: RunDirectory, *, is_anew: bool = False) -> bool:
+    """Whether the execution that has called this activity began in this directory, and is no reset that begins anew.
+
+    `is_anew`: it has ended the log itself, in order to begin anew.
+    """
+    by = activity.info().workflow_run_id
+    if by == directory.key.execution:
+        return True
+    asides = directory.path.parent.glob(f"{directory.path.name}.*/{_SET_ASIDE}")
+    return not is_anew and any(aside.by == by for aside in (noted(each, _SetAside) for each in asides) if aside)
+
+
+async def _check_current(context: ActivityContext) -> None:
+    """Raises ApplicationError where the server counts on another attempt than this one."""
+    if not await is_current(context.client):
+        raise ApplicationError(
+            "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
+        )
 
 
 async def _attempts_of_workflow(context: ActivityContext, key: RunKey) -> int:
@@ -111,7 +160,8 @@ async def prepare(
     workspace, _ = await asyncio.to_thread(policy.check_all, request, context.agents, place, is_capped=True)
     await admit_schema(request)
     await WorkspaceHolds(context).keep(run.key, request, place or workspace)
-    directory = await directory_of(context, run.key, request.runtime)
+    is_anew = before.anew and not before.attempt
+    directory = await directory_of(context, run.key, request.runtime, is_anew=is_anew)
     copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
@@ -267,10 +317,13 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
         raise
 
 
-async def directory_of(context: ActivityContext, key: RunKey, runtime: Runtime) -> RunDirectory:
-    """The run's directory; a new one for a closed run that was reset, which begins anew.
+async def directory_of(
+    context: ActivityContext, key: RunKey, runtime: Runtime, *, is_anew: bool = False
+) -> RunDirectory:
+    """The run's directory; a new one for a closed run that was reset, which begins anew. `is_anew`: see _has_begun.
 
-    Raises AgentFailed where the directory says that its processes live elsewhere than the request does.
+    Raises AgentFailed where the directory says that its processes live elsewhere than the request does, or that the run
+    has ended and its server does not know.
     """
     store = context.store
     placement = runtime.model_dump(mode="json")
@@ -283,11 +336,10 @@ async def directory_of(context: ActivityContext, key: RunKey, runtime: Runtime) 
     # What was is kept beside the new beginning until it is pruned. Nothing of it may be left at work: in a directory of
     # another name nobody would find it. Without a reset this attempt is one that came too late, as after a reset of
     # the activity: the server counts on it no more.
-    if not await is_current(context.client):
-        raise ApplicationError(
-            "the run has ended", type=ActivityErrorType.DETACHED, category=ApplicationErrorCategory.BENIGN
-        )
+    await _check_current(context)
     await _clear_closed(context, key)
+    if await asyncio.to_thread(_has_begun, directory, is_anew=is_anew):
+        raise AgentFailed(f"the run had ended before: {OLDER_SERVER}")
     if await asyncio.to_thread(context.carry.is_gate, directory):
         raise WorkspaceGated(key.run, "it waits in the copy")
     handle = (await _state(context)).handle

@@ -192,7 +192,7 @@ class AttemptRunner:
                 if time.monotonic() > self._until and batch[-1].stream != "exit":
                     return self._give_up("the agent was stopped with too much of it unread")
                 self._entry = (batch[-1].seq, self.channel.offset)
-                if self._snapshots and self._snapshots.due(self.channel.offset) and not self._unfinished:
+                if self._snapshots and self._snapshots.due(self.channel.offset) and self._may_be_kept:
                     self._snapshots.put(self._snapshot(), self.transcript.snapshot())
         if exit_record is None:
             await self._save_last()
@@ -272,8 +272,13 @@ class AttemptRunner:
 
     async def _save_last(self) -> None:
         """Without the process's end, which is always read from its journal."""
-        if self._snapshots and not self._unfinished:
+        if self._snapshots and self._may_be_kept:
             await self._snapshots.put_last(self._snapshot(), self.transcript.snapshot())
+
+    @property
+    def _may_be_kept(self) -> bool:
+        """Whether a snapshot can be taken here. Beside a log that has ended, none would say what the log has of it."""
+        return not self._unfinished and not self._log.ended
 
     def _snapshot(self) -> Snapshot:
         return Snapshot(

@@ -107,18 +107,33 @@ class RunController:
         try:
             if log.ended:
                 return RunProgress()  # by another worker, meanwhile
-            for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
-                self._take_part(number)
-                # Not as its leader: of two workers that do this with one epoch, the shim would refuse the second one.
-                channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None, leads=False)
-                if channel.known < NEVER:
-                    await channel.close()
-                    break
-                result = await self._run_attempt(number, channel, log, self._resumption, patience_s=COMPLETION_S)
-                self._resumption = self._resumption_after(number, result)
+            await self._read_journals(log)
             return self._totals.progressed(self.attempts)
         finally:
             log.close()
+
+    async def read_again(self) -> RunOutcome:
+        """What the processes of a run came to whose log has ended: how it ended is for its terminal event to say.
+
+        Starts nothing, tells nobody. Raises Fenced, RunError.
+        """
+        log = await self._open_log()
+        try:
+            await self._read_journals(log)
+            return self._totals.outcome("stopped")
+        finally:
+            log.close()
+
+    async def _read_journals(self, log: EventLog) -> None:
+        for number in range(1, self._run.runtime.attempts(self._run.key) + 1):
+            self._take_part(number)
+            # Not as its leader: of two workers that do this with one epoch, the shim would refuse the second one.
+            channel = await self._run.runtime.open(self._run.key, number, self._run.epoch, None, leads=False)
+            if channel.known < NEVER:
+                await channel.close()
+                break
+            result = await self._run_attempt(number, channel, log, self._resumption, patience_s=COMPLETION_S)
+            self._resumption = self._resumption_after(number, result)
 
     async def _open_log(self) -> EventLog:
         # Beside the loop: the log's end is read, and a lock waited for.

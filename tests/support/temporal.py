@@ -143,6 +143,22 @@ class DevServer:
         if self._process:
             self._process.send_signal(signal.SIGCONT)
 
+    def back_up(self, to: Path) -> None:
+        """Copy the database, while the server is stopped."""
+        to.mkdir()
+        for each in self._files(self.database.parent):
+            shutil.copy2(each, to)
+
+    def restore(self, backup: Path) -> None:
+        """Put a copy in the place of the database, while the server is stopped."""
+        for each in self._files(self.database.parent):
+            each.unlink()
+        for each in self._files(backup):
+            shutil.copy2(each, self.database.parent)
+
+    def _files(self, directory: Path) -> list[Path]:
+        return list(directory.glob(f"{self.database.name}*"))
+
     def _end(self, how: Callable[["subprocess.Popen[bytes]"], None]) -> None:
         process, self._process = self._process, None
         if process is None:
