@@ -30,6 +30,7 @@ from workers import logs
 from workers.connection import add_search_attributes, connect, owner_of
 from workers.descriptors import raise_limit
 from workers.housekeeping import load_agents, schedule_sweeps, sweep_now, watch_store
+from workers.server_identity import until_replaced
 from workers.settings import Settings
 from workers.succession import Succession
 from workers.wiring import Activities, Parts, activities_of, workers_of
@@ -97,7 +98,8 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
         for worker in workers
     ]
     succeeded = asyncio.create_task(parts.succession.watch())
-    over = [asyncio.create_task(stop.wait()), *polling, takeover, succeeded]
+    replaced = asyncio.create_task(until_replaced(parts.client))
+    over = [asyncio.create_task(stop.wait()), *polling, takeover, succeeded, replaced]
     beside: list[asyncio.Task[None]] = []
     failures: list[str] = []
     try:
@@ -115,11 +117,14 @@ async def _poll(settings: Settings, parts: Parts) -> list[str]:
     finally:
         if takeover.done():
             failures.append(f"looking after the other workers has ended: {takeover.exception()}")
+        elif replaced.done():
+            failures.append(await _leave_server(replaced, activities))
+            parts.registry.leave()
         elif not any(task.done() for task in polling):
             parts.registry.leave()
             logs.write("worker_stopping", "agents work on; the next worker goes on with them")
         succession_over = succeeded.done()
-        for task in (over[0], takeover, succeeded, *beside):
+        for task in (over[0], takeover, succeeded, replaced, *beside):
             task.cancel()
         failures += await _shut_down(workers, polling)
         if succession_over and (error := succeeded.exception()):
@@ -138,6 +143,15 @@ async def _give_way(succession: Succession, activities: Activities) -> str:
     """A newer worker of this host is at work on another machine: nothing may work on here. Why this one ends."""
     await activities.host.kill_agents_here()
     return f"{await succession.why()}; what is here is old, and is left alone"
+
+
+async def _leave_server(replaced: "asyncio.Task[None]", activities: Activities) -> str:
+    """Another server answers, to which the runs here are unknown: no later worker sees to them. Why this one ends."""
+    if error := replaced.exception():
+        return f"looking for another server has ended: {error}"
+    await sweep_now(activities.host)
+    why = "another Temporal server answers here, and it knows none of the runs of this one"
+    return f"{why}: their agents are stopped, and what begins from now on is for a new worker"
 
 
 def _log_agents(settings: Settings, activities: Activities) -> None:

@@ -149,10 +149,14 @@ class DevServer:
         for each in self._files(self.database.parent):
             shutil.copy2(each, to)
 
-    def restore(self, backup: Path) -> None:
-        """Put a copy in the place of the database, while the server is stopped."""
+    def lose(self) -> None:
+        """Delete the database, while the server is stopped."""
         for each in self._files(self.database.parent):
             each.unlink()
+
+    def restore(self, backup: Path) -> None:
+        """Put a copy in the place of the database, while the server is stopped."""
+        self.lose()
         for each in self._files(backup):
             shutil.copy2(each, self.database.parent)
 
