@@ -804,6 +804,27 @@ async def test_a_disk_without_room_for_it_is_left_as_it_is(tmp_path: Path) -> No
         subprocess.run(["umount", disk], check=True)
 
 
+@pytest.mark.parametrize("borrow", [True, False])
+async def test_a_workspace_that_is_another_clone_by_now_is_told_from_the_one_of_the_copy(
+    work: Carrying, *, borrow: bool
+) -> None:
+    work.borrow = borrow
+    copy = await work.out("echo one > a" + COMMIT + "first; echo dirty > a")
+    work.in_copy("echo agent > b")
+    moved = work.top.with_name("moved")
+    work.top.rename(moved)
+    subprocess.run(["git", "clone", "-q", f"file://{moved}", work.top], check=True)
+    with pytest.raises(NoSnapshot, match=f"another clone by now, or an older backup.*take the files from {copy}"):
+        await work.back()
+    assert (copy / "b").read_text() == "agent\n"
+    assert not (work.top / "b").exists()
+
+    shutil.rmtree(work.top)
+    moved.rename(work.top)
+    assert (await work.back()).conflicts == []
+    assert (work.top / "b").read_text() == "agent\n"
+
+
 @pytest.mark.exhaustive
 @pytest.mark.parametrize(
     ("program", "error", "words"),

@@ -186,6 +186,7 @@ class WorkspaceCarrier:
         async with self._scratch() as directory:
             pack = directory / "pack"
             async with self.opened_again(carried) as shadow:
+                await _check_base(shadow, carried)
                 base = await snapshots.read(shadow, carried.snapshot)
             # Others may go on meanwhile: the way may be long.
             snapshot = await copy.send(snapshot_header(base, carried, names), pack)
@@ -248,6 +249,18 @@ class WorkspaceCarrier:
         path.mkdir(mode=0o700, parents=True, exist_ok=True)
         os.utime(path)
         return path
+
+
+async def _check_base(shadow: Shadow, carried: Carried) -> None:
+    """Raises NoSnapshot where the repository is not the one any more that the copy was made of, GitFailed."""
+    asked = carried.snapshot.encode() + b"\n"
+    if (await shadow.git.run("cat-file", "--batch-check=%(objecttype)", stdin=asked)).strip() == b"commit":
+        return
+    raise snapshots.NoSnapshot(
+        f"the repository of {carried.top} has no longer what the copy was made of ({carried.snapshot}): it is "
+        "another clone by now, or an older backup. Bring that one back and try again, or take the files from "
+        f"{carried.directory}"
+    )
 
 
 @dataclass(frozen=True)
