@@ -59,11 +59,14 @@ def closed_runs_of(context: ActivityContext) -> ClosedRuns:
     return ClosedRuns(context.client, context.runtime, context.store, carry_back, keep_end)
 
 
-async def _carry_back(context: ActivityContext, directory: RunDirectory) -> CarriedBack | None:
+async def _carry_back(
+    context: ActivityContext, directory: RunDirectory, known: CarriedBack | None
+) -> CarriedBack | None:
     """See closed_runs.CarryBack. What is on a machine that did not answer the stop waits there: nobody would ever hear
     of the run's end where the machine is lost.
     """
-    return await context.carry.finish(directory, reached=not context.runtime.is_silent(directory.key))
+    reached = not context.runtime.is_silent(directory.key)
+    return await context.carry.finish(directory, reached=reached, known=known)
 
 
 async def _keep_end(context: ActivityContext, directory: RunDirectory, state: RunState | None) -> Changes | None:

@@ -312,8 +312,13 @@ class RunCarry:
             else:
                 yield False
 
-    async def finish(self, directory: RunDirectory, *, reached: bool = True) -> CarriedBack | None:
+    async def finish(
+        self, directory: RunDirectory, *, reached: bool = True, known: CarriedBack | None = None
+    ) -> CarriedBack | None:
         """As `back`, for a run that has closed unseen, by what is written down of it. None where it had no copy.
+
+        `known`: what its workflow has heard of that: a copy that was merged is not merged again where the state
+        directory, and what it has of the copy, is older.
 
         `reached`: False: its machine did not answer a moment ago, and is not waited for, see `settle`. Raises
         MachineUnreachable, OSError.
@@ -322,6 +327,9 @@ class RunCarry:
         if carried is None:
             return None
         back = await asyncio.to_thread(_noted, directory.path / "carried-back.json", CarriedBack)
+        if back is None and known is not None and known.finalize.status != "failed":
+            await asyncio.to_thread(_note, directory.path / "carried-back.json", known)
+            back = known
         mark = directory.path / "unreached"
         if back is not None and not (reached and mark.exists()):
             return await self.sessions.told(directory, back)

@@ -31,7 +31,7 @@ from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.temporal.execution import QUERY_ERRORS, started, state_of
 from steersman.contracts import names
-from steersman.contracts.activities import CarriedBack, FinalizeInput, RunKey
+from steersman.contracts.activities import CarriedBack, Finalized, FinalizeInput, RunKey
 from steersman.contracts.errors import AgentFailed, ErrorType
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.request import RunRequest, parse_request
@@ -46,8 +46,10 @@ FORGOTTEN: Final = "Temporal no longer knows the run (deleted, or past its reten
 TIMED_OUT: Final = "Temporal's own timeout for the workflow was reached"
 
 
-CarryBack = Callable[[RunDirectory], Awaitable[CarriedBack | None]]
-"""Carries back the copy of the workspace in which a run has worked; None where it had none."""
+CarryBack = Callable[[RunDirectory, CarriedBack | None], Awaitable[CarriedBack | None]]
+"""Carries back the copy of the workspace in which a run has worked; None where it had none. What the run's workflow has
+heard of that counts: the state directory may be older.
+"""
 KeepEnd = Callable[[RunDirectory, RunState | None], Awaitable[Changes | None]]
 """Keeps the files of the workspace in which a run has worked, and says what the run has changed; None where nothing was
 kept before its first process. The state is that of the run's workflow; None where it cannot be had.
@@ -56,13 +58,16 @@ kept before its first process. The state is that of the run's workflow; None whe
 
 @dataclass(frozen=True)
 class WorkflowClose:
-    """How a workflow closed, and when. `asked`: the terminal event that the workflow itself asked to have written."""
+    """How a workflow closed, and when. `asked`: the terminal event that the workflow itself asked to have written, and
+    `carried_back` what it has heard of its copy by then.
+    """
 
     how: Literal["by itself", "terminated", "timed_out", "gone"]
     time: datetime
     reason: str | None = None
     by: str | None = None
     asked: TerminalEvent | None = None
+    carried_back: CarriedBack | None = None
 
     def terminal_event(self, report: StopReport, attempt: int) -> TerminalEvent:
         """The event that says so. A function of the close and of the one stop: whoever writes it writes the same."""
@@ -127,7 +132,7 @@ class ClosedRuns:
         try:
             event = close.terminal_event(known, max(attempt, 1))
             if not await asyncio.to_thread(is_ended, directory.events):
-                event = await self._with_changes(directory, event, close.time)
+                event = await self._with_changes(directory, event, close)
                 # Looking at the files took its time: a reset may have come, and its execution has the run then.
                 gone_on = event.changes is not None and await self.close_of(directory.key) is None
             if not gone_on and await asyncio.to_thread(end_log, directory.events, event):
@@ -136,11 +141,11 @@ class ClosedRuns:
             if not gone_on:
                 await self.release(directory)
 
-    async def _with_changes(self, directory: RunDirectory, event: TerminalEvent, closed: datetime) -> TerminalEvent:
+    async def _with_changes(self, directory: RunDirectory, event: TerminalEvent, close: WorkflowClose) -> TerminalEvent:
         """What has become of the workspace, which stays the run's until its log is ended."""
         if event.finalize is not None or event.changes is not None:
             return event
-        if back := await self._carry_back(directory):
+        if back := await self._carry_back(directory, close.carried_back):
             return event.model_copy(update={"finalize": back.finalize, "changes": back.changes})
         if not self._runtime.attempts(directory.key):
             return event
@@ -150,7 +155,7 @@ class ClosedRuns:
         changes = await self._keep_end(directory, state)
         if changes is None:
             return event
-        late = max((datetime.now(UTC) - closed).total_seconds(), 0.0)
+        late = max((datetime.now(UTC) - close.time).total_seconds(), 0.0)
         return event.model_copy(update={"changes": changes.model_copy(update={"late_s": round(late, 1)})})
 
     async def _state_of(self, key: RunKey) -> RunState | None:
@@ -205,27 +210,47 @@ class ClosedRuns:
             )
         if found.status == WorkflowExecutionStatus.TIMED_OUT:
             return WorkflowClose("timed_out", time)
-        return WorkflowClose("by itself", time, asked=await self._asked(key, found.run_id))
+        asked, back = await self._asked(key, found.run_id)
+        return WorkflowClose("by itself", time, asked=asked, carried_back=back)
 
     async def _last_event(self, key: RunKey, run_id: str) -> HistoryEvent:
         handle = self._client.get_workflow_handle(key.run, run_id=run_id)
         close = WorkflowHistoryEventFilterType.CLOSE_EVENT
         return [event async for event in handle.fetch_history_events(event_filter_type=close)][-1]
 
-    async def _asked(self, key: RunKey, run_id: str) -> TerminalEvent | None:
-        """The terminal event that the workflow asked this host to write, where no worker took the task in time."""
+    async def _asked(self, key: RunKey, run_id: str) -> tuple[TerminalEvent | None, CarriedBack | None]:
+        """The terminal event that the workflow asked this host to write, and what had become of its copy. Mostly no
+        worker took the task in time; where one has written it, and the state directory is older, with its changes.
+        """
+        results: dict[int, Payloads] = {}
         async for event in self._backwards(key, run_id):
+            completed = event.activity_task_completed_event_attributes
+            results[completed.scheduled_event_id] = completed.result
             scheduled = event.activity_task_scheduled_event_attributes
             if scheduled.activity_type.name == names.FINALIZE_RUN:
-                return await self._decoded(key, scheduled.input)
-        return None
+                asked = await self._decoded(key, scheduled.input)
+                written = await self._written(results.get(event.event_id))
+                if written and not asked.carried_back:
+                    return asked.event.model_copy(update={"changes": written.changes}), None
+                return asked.event, asked.carried_back
+        return None, None
 
-    async def _decoded(self, key: RunKey, payloads: Payloads) -> TerminalEvent:
+    async def _decoded(self, key: RunKey, payloads: Payloads) -> FinalizeInput:
         try:
             inputs: list[FinalizeInput] = await self._client.data_converter.decode(payloads.payloads, [FinalizeInput])
         except Exception as error:  # a codec raises what it likes, and its key may come later
             raise AgentFailed(f"how run {key.run} ended cannot be read here: {error}") from error
-        return inputs[0].event
+        return inputs[0]
+
+    async def _written(self, payloads: Payloads | None) -> Finalized | None:
+        """What the host answered; None where it did not, or somebody else did by hand."""
+        if payloads is None or not payloads.payloads:
+            return None
+        try:
+            answers: list[Finalized] = await self._client.data_converter.decode(payloads.payloads, [Finalized])
+        except Exception:  # noqa: BLE001 - it is looked at anew, then
+            return None
+        return answers[0]
 
     async def _backwards(self, key: RunKey, run_id: str) -> AsyncIterator[HistoryEvent]:
         """The history, newest event first."""

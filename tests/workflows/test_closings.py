@@ -11,7 +11,7 @@ from activities.store.ownership import Ownership
 from activities.store.run_directory import RunDirectory
 from activities.store.runs import RunStore
 from activities.temporal.closed_runs import FORGOTTEN, ClosedRuns
-from steersman.contracts.activities import RunKey
+from steersman.contracts.activities import CarriedBack, RunKey
 from steersman.contracts.events import CancelledEvent, FailedEvent, TerminalEvent
 from steersman.contracts.run import RunState, StopReport
 from tests.workflows.fake_host import QUIET, FakeHost, Run, cancelled, done, phase, succeeded
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, QUIET]
 NOTHING = StopReport(outcome="already_finished", phase="running", how="exited")
 
 
-async def _no_copy(_: RunDirectory) -> None:
+async def _no_copy(_: RunDirectory, __: CarriedBack | None) -> None:
     """No run here has a copy of its workspace."""
 
 
