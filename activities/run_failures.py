@@ -100,8 +100,8 @@ async def fail_seized(key: RunKey, controller: RunController, error: Exception) 
     """Temporal knows of no other worker that fenced this one off, so nobody enforces the run's limits any more."""
     report = await controller.stop("seized")
     message = (
-        "something on this host that is no worker took hold of the run, by the agent's shim or the event log "
-        f"({error}); the agent was stopped ({report.outcome})"
+        "something on this host that is no worker took hold of the run, by the agent's shim or the event log, or the "
+        f"server's clock was set back ({error}); the agent was stopped ({report.outcome})"
     )
     facts = {"run": key.run, "outcome": report.outcome, "left": report.left}
     log.error(message, extra={"action": "run_seized", "facts": facts})

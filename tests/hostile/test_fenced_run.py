@@ -33,6 +33,7 @@ async def test_a_run_whose_shim_was_taken_hold_of_is_stopped(shared: Site, steer
 
 @pytest.mark.exhaustive
 async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
+    """Or by a worker of before the server's clock was set back: nobody can tell."""
     first = site.worker()
     steersman = await site.steersman()
     await first.ready()
@@ -42,7 +43,7 @@ async def test_a_run_whose_log_was_taken_hold_of_is_stopped(site: Site) -> None:
     second = site.worker()
     await second.ready()
     assert await first.terminate() == 0
-    with pytest.raises(AgentFailed, match="no worker took hold"):
+    with pytest.raises(AgentFailed, match=r"no worker took hold .* or the server's clock was set back"):
         await asyncio.wait_for(steersman.result(run), 40)
     await gone("seized-log")
     assert first.said("run_seized") or second.said("run_seized")
