@@ -236,6 +236,24 @@ async def test_a_directory_that_is_a_link_leads_nowhere(repo: Place) -> None:
         await repo.make("fix", repo.top / "sub")
 
 
+@pytest.mark.parametrize(
+    ("script", "why"),
+    [
+        ("git worktree lock {made}; mv {made} {away}", "is gone, and locked"),
+        ("git worktree move {made} {away}", "was moved to .*away: `git worktree move` it back"),
+    ],
+)
+async def test_what_git_keeps_of_one_that_is_elsewhere_stays(repo: Place, script: str, why: str) -> None:
+    made, away = await repo.make("fix"), repo.root / "away"
+    repo.sh("echo mine > sub/file; git add sub/file", made)
+    repo.sh(script.format(made=made, away=away))
+    for _ in range(2):
+        with pytest.raises(WorkspaceError, match=why):
+            await repo.make("fix")
+    assert repo.sh("git diff --cached --name-only", away) == "sub/file"
+    assert not made.exists()
+
+
 async def test_two_at_once_make_one(repo: Place) -> None:
     assert len(set(await asyncio.gather(*(repo.make("fix") for _ in range(4))))) == 1
     assert repo.sh("git worktree list").count("[fix]") == 1

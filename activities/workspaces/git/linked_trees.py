@@ -42,6 +42,7 @@ async def link_tree(shadow: Shadow, top: Path, branch: str) -> None:
     await _check_filters(shadow, ref)
     if await asyncio.to_thread(_is_there, repository, kept, top, ref):
         return
+    await asyncio.to_thread(_check_free, kept, top)
     new = top.with_name(f".{top.name}.new")
     try:
         await _make_branch(shadow, ref)
@@ -115,14 +116,21 @@ async def _make_branch(shadow: Shadow, ref: str) -> None:
     await shadow.git.run("update-ref", "--no-deref", ref, head, "0" * len(head))
 
 
+def _check_free(kept: Path, top: Path) -> None:
+    """Raises GitFailed where what git keeps of a work tree that is not at `top` is still somebody's."""
+    if os.path.lexists(kept / "locked"):
+        raise GitFailed(f"the worktree {top} is gone, and locked: `git worktree unlock` it")
+    place = kept / _pointer(kept / "gitdir")
+    if place.name == ".git" and place != top / ".git" and os.path.lexists(place):
+        raise GitFailed(f"the worktree {top} was moved to {printable(str(place.parent))}: `git worktree move` it back")
+
+
 def _prepare(kept: Path, top: Path, new: Path, ref: str) -> None:
     """What git keeps of a work tree, and an empty directory for it. What a killed worker left of both goes first, and
     what is kept of a work tree that somebody has removed. Raises GitFailed, OSError.
     """
     if kept.parent.is_symlink():
         raise GitFailed(f"{kept.parent} in the repository is a link: work trees are kept in a directory")
-    if os.path.lexists(kept / "locked"):
-        raise GitFailed(f"the worktree {top} is gone, and locked: `git worktree unlock` it")
     _discard(kept, new)
     kept.mkdir(parents=True)
     new.mkdir(mode=0o700, parents=True)
