@@ -18,6 +18,8 @@ from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import ClaudeKit
 from tests.agents.stage import Stage, deliver, message, word
 from tests.scripted_model import Hold, Say, Tool, Usage, answer, fail, hold, say, structured, tool
+from tests.scripted_model.requests import Request
+from tests.scripted_model.steps import Step
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -144,6 +146,25 @@ class TestResume:
         assert "resumed in a new process" in stage.said("progress")[0].text
         numbers = [event.seq for event in stage.events]
         assert numbers == list(range(1, len(numbers) + 1))
+
+    async def test_killed_while_a_sub_agent_works_behind_it_goes_on(self, claude: ClaudeKit) -> None:
+        """It has answered, and its sub-agent's end would have begun another turn."""
+        first = [tool("Agent", description="x", prompt="dig", subagent_type="general-purpose"), say("it digs")]
+
+        def play(request: Request) -> Step:
+            if any(text.strip() == "dig" for text in request.texts):
+                return hold("digging")
+            return first.pop(0) if first else say("done")
+
+        async with claude.run(play) as stage:
+            _, task = stage.start()
+            await claude.script.wait_held()
+            await stage.wait_for("message", text="it digs")
+            # That its second call began, went on, and that its turn has a result.
+            await until(lambda: len([event for event in stage.said("usage") if event.turns == 2]) >= 3)
+            await stage.kill()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "done", 2)
 
     async def test_killed_while_no_worker_looked(self, claude: ClaudeKit) -> None:
         async with claude.run(tool("Bash", command="true"), hold("working"), say("finished after all")) as stage:

@@ -69,6 +69,11 @@ class ClaudeTranscript:
         return self._state == "idle" and not self.messages.owed
 
     @property
+    def _turn_follows(self) -> bool:
+        """A sub-agent works, or has ended: that begins a turn, which is running already before its `init`."""
+        return self._begun and not self._over and (bool(self._background) or self._state != "idle")
+
+    @property
     def turn_open(self) -> bool:
         """A turn runs that an interrupt would end."""
         return self._turn_open or not self._idle
@@ -103,7 +108,7 @@ class ClaudeTranscript:
             # The process before this one died before Claude Code had saved the session.
             return Verdict(self._error, resumable=True, start_over=True)
         owed = self._begun and self.messages.owed
-        if self._answered_once and not self._turn_open and not owed and not self.parked:
+        if self._answered_once and not (self._turn_open or owed or self._turn_follows or self.parked):
             return Verdict(self._error)
         signalled = exit_fact.signal or (exit_fact.code or 0) > 128  # it catches SIGTERM and exits with 128 + 15
         if self._begun or signalled or exit_fact.lost or exit_fact.reason != "exited":
