@@ -4,6 +4,7 @@ import asyncio
 import os
 import signal
 import sys
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -17,9 +18,8 @@ from steersman.contracts.activities import RunOutcome, Settlement
 from steersman.contracts.errors import ErrorType, InvalidRequest
 from tests.agents.kits import ClaudeKit
 from tests.agents.stage import Stage, deliver, message, word
-from tests.scripted_model import Hold, Say, Tool, Usage, answer, fail, hold, say, structured, tool
+from tests.scripted_model import Answer, Hold, Say, Tool, Usage, answer, fail, hold, say, structured, tool
 from tests.scripted_model.requests import Request
-from tests.scripted_model.steps import Step
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -44,6 +44,29 @@ async def settled(stage: Stage, name: str, *states: str) -> Settlement:
 
 def made(stage: Stage) -> bool:
     return Path(stage.request.workspace.path, "made-it").exists()
+
+
+def dig() -> Answer:
+    """A call of a sub-agent, which works behind the agent."""
+    return tool("Agent", description="x", prompt="dig", subagent_type="general-purpose")
+
+
+def digging(steps: list[Answer], then: Answer) -> Callable[[Request], Answer]:
+    """These answers to the agent itself, and then always the last; its sub-agent is held."""
+
+    def play(request: Request) -> Answer:
+        if any(text.strip() == "dig" for text in request.texts):
+            return hold("digging")
+        return steps.pop(0) if steps else then
+
+    return play
+
+
+async def at_work_behind(claude: ClaudeKit, stage: Stage, *, turn_ended: bool) -> None:
+    """Wait until the sub-agent works, and the agent itself has spoken, or its turn has ended."""
+    await claude.script.wait_requests(3)
+    # Usage is told as the second call begins, as it has gone on, and with the turn's result.
+    await until(lambda: len([event for event in stage.said("usage") if event.turns == 2]) >= (3 if turn_ended else 1))
 
 
 class TestSteer:
@@ -128,6 +151,41 @@ class TestInterrupt:
         assert outcome.text == "two done"
         assert len(stage.said("progress", text="the turn was interrupted")) == 1
 
+    @pytest.mark.parametrize("answered", [True, False])
+    async def test_of_sub_agents_it_leaves_the_run_waiting_as_of_a_turn(
+        self,
+        claude: ClaudeKit,
+        answered: bool,  # noqa: FBT001
+    ) -> None:
+        """No turn reports that it was interrupted where the agent itself had answered."""
+        first = [dig(), say("it digs") if answered else hold("it digs")]
+        async with claude.run(digging(first, then=say("well"))) as stage:
+            session, task = stage.start()
+            await at_work_behind(claude, stage, turn_ended=answered)
+            (told,) = (await deliver(session, message("interrupt"))).messages
+            assert (told.state, told.how) == ("acknowledged", "interrupted")
+            await stage.wait_for("progress", text="the turn was interrupted")
+            assert not (await asyncio.wait({task}, timeout=1))[0]
+            await deliver(session, message("steer", "go on", "m-2"))
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text) == ("succeeded", "well")
+        assert len(stage.said("progress", text="the turn was interrupted")) == 1
+
+    async def test_a_turn_that_a_background_command_begins_by_its_end_does_not_end_the_wait(
+        self, claude: ClaudeKit
+    ) -> None:
+        until_told = "until [ -e go ]; do sleep 0.1; done"
+        steps = (tool("Bash", command=until_told, run_in_background=True), hold("x"), say("it has ended"), say("well"))
+        async with claude.run(*steps) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("interrupt"))
+            Path(stage.request.workspace.path, "go").touch()
+            await stage.wait_for("message", text="it has ended")
+            assert not (await asyncio.wait({task}, timeout=1))[0]
+            await deliver(session, message("steer", "go on", "m-2"))
+            assert (await ended(task)).text == "well"
+
 
 class TestResume:
     async def test_a_killed_agent_goes_on_with_its_session(self, claude: ClaudeKit) -> None:
@@ -149,19 +207,9 @@ class TestResume:
 
     async def test_killed_while_a_sub_agent_works_behind_it_goes_on(self, claude: ClaudeKit) -> None:
         """It has answered, and its sub-agent's end would have begun another turn."""
-        first = [tool("Agent", description="x", prompt="dig", subagent_type="general-purpose"), say("it digs")]
-
-        def play(request: Request) -> Step:
-            if any(text.strip() == "dig" for text in request.texts):
-                return hold("digging")
-            return first.pop(0) if first else say("done")
-
-        async with claude.run(play) as stage:
+        async with claude.run(digging([dig(), say("it digs")], then=say("done"))) as stage:
             _, task = stage.start()
-            await claude.script.wait_held()
-            await stage.wait_for("message", text="it digs")
-            # That its second call began, went on, and that its turn has a result.
-            await until(lambda: len([event for event in stage.said("usage") if event.turns == 2]) >= 3)
+            await at_work_behind(claude, stage, turn_ended=True)
             await stage.kill()
             outcome = await ended(task)
         assert (outcome.status, outcome.text, outcome.attempts) == ("succeeded", "done", 2)

@@ -90,7 +90,7 @@ class ClaudeConversation:
         """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
         if message.end:
             return await self._end(message)
-        running = self._transcript.turn_open and not self._transcript.parked
+        running = self._transcript.turn_open
         if message.kind == "steer":
             # In a turn it is read at the next tool boundary, whenever that is; between turns at once.
             return await self._deliver_text(message, reading_time_s=0 if running else READING_TIME_S)

@@ -158,15 +158,17 @@ class Messages:
         """Claude Code is idle: it has completed every frame that it had started."""
         self.owed = {uuid: state for uuid, state in self.owed.items() if state != "started"}
 
-    def control_answered(self, frame: Frame) -> None:
-        """Claude Code answered a control request of the worker's."""
+    def control_answered(self, frame: Frame) -> bool:
+        """Claude Code answered a control request of the worker's; True if that is the interrupt which is at work."""
         response = object_at(frame, "response")
         request_id = str(response.get("request_id"))
         self.end_answered = self.end_answered or request_id in self._ends
         message_id = self._interrupts.get(request_id)
-        if message_id is not None and response.get("subtype") == "success":
-            # A message with a text is acknowledged by the reports on its user frame.
-            self._settle(message_id, "delivered", "interrupted")
+        if message_id is None or response.get("subtype") != "success":
+            return False
+        # A message with a text is acknowledged by the reports on its user frame.
+        self._settle(message_id, "delivered", "interrupted")
+        return message_id == self.interrupting
 
     def end_reached(self) -> None:
         """The turn has ended, and the run with it."""

@@ -56,7 +56,8 @@ class ClaudeTranscript:
     def working(self) -> bool:
         """See ports.Transcript."""
         asking = any(approvals.is_approval(each) for each in self.pending.values())
-        return not asking and not self.finished and not (self.parked and not self.messages.owed)
+        waits = self.parked and not self.messages.owed and not self._turn_open
+        return not asking and not self.finished and not waits
 
     @property
     def finished(self) -> bool:
@@ -75,8 +76,8 @@ class ClaudeTranscript:
 
     @property
     def turn_open(self) -> bool:
-        """A turn runs that an interrupt would end."""
-        return self._turn_open or not self._idle
+        """A turn runs, or sub-agents do, that an interrupt would end."""
+        return self._turn_open or not (self._idle or self.parked)
 
     def snapshot(self) -> bytes | None:
         """See ports.Transcript."""
@@ -134,7 +135,7 @@ class ClaudeTranscript:
     # ---- frames that were written to the agent
 
     def _input(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
-        self.messages.frame_written(command, frame, running=self.turn_open and not self.parked)
+        self.messages.frame_written(command, frame, running=self.turn_open)
         return approvals.answered(time, frame, self.pending) if frame.get("type") == "control_response" else []
 
     # ---- frames of the agent, one handler for each kind
@@ -246,7 +247,7 @@ class ClaudeTranscript:
                     if self.messages.has_told(uuid):
                         continue
                     found.append(events.message_event(time, "user", "text", text, frame))
-                elif text.startswith("[Request interrupted by user"):
+                elif text.startswith("[Request interrupted by user") and frame.get("parent_tool_use_id") is None:
                     found.append(ProgressEvent(time=time, text=TURN_INTERRUPTED))
         self.messages.told(uuid)
         return found
@@ -255,9 +256,11 @@ class ClaudeTranscript:
         self._turn_open = False
         self._meter.result(frame)
         found: list[EventBase] = [self._usage(time)]
-        self.parked = str(frame.get("terminal_reason", "")).startswith("aborted")
-        self.messages.turn_ended(aborted=self.parked)
-        if self.parked:
+        aborted = str(frame.get("terminal_reason", "")).startswith("aborted")
+        # What Claude Code has begun by itself, for a task that ended behind it, is no person's word.
+        self.parked = aborted or (self.parked and object_at(frame, "origin").get("kind") == "task-notification")
+        self.messages.turn_ended(aborted=aborted)
+        if aborted:
             return found
         self._answered_once = True
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
@@ -282,5 +285,10 @@ class ClaudeTranscript:
         return approvals.cancelled(time, frame, self.pending, self.withdrawn)
 
     def _responded(self, time: datetime, frame: Frame) -> list[EventBase]:
-        self.messages.control_answered(frame)
-        return []
+        interrupted = self.messages.control_answered(frame)
+        if not interrupted or self._turn_open or self.messages.owed:
+            return []
+        # It has ended sub-agents that worked behind: no turn has a result that says so.
+        self.parked = True
+        self.messages.turn_ended(aborted=True)
+        return [ProgressEvent(time=time, text=TURN_INTERRUPTED)]
