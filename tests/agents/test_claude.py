@@ -1,6 +1,7 @@
 """What Claude Code does beyond every agent: steered, interrupted, resumed, asked, limited. Real CLI, scripted model."""
 
 import asyncio
+import json
 import os
 import signal
 import sys
@@ -95,6 +96,29 @@ class TestSteer:
         assert (outcome.status, outcome.text) == ("succeeded", "second answer")
         (told,) = outcome.messages
         assert (told.state, told.how) == ("acknowledged", "new_turn")
+
+    async def test_several_that_are_joined_begin_one_turn(self, claude: ClaudeKit) -> None:
+        async with claude.run(hold("first", " answer"), say("second answer")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            for name in ("m-1", "m-2"):
+                await deliver(session, message("steer", "and now?", name))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert outcome.text == "second answer"
+        assert [(each.state, each.how) for each in outcome.messages] == [("acknowledged", "new_turn")] * 2
+
+    async def test_a_command_of_claude_codes_own_is_not_the_answer(self, claude: ClaudeKit) -> None:
+        steps = (answer(Say("x"), Hold(), Tool("StructuredOutput", {"answer": 42})), say("never"))
+        async with claude.run(*steps, output_schema=SCHEMA) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("steer", "/context"))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.structured) == ("succeeded", {"answer": 42})
+        assert [each.state for each in outcome.messages] == ["acknowledged"]
+        assert [event for event in stage.said("message") if "Context Usage" in event.text]
 
     async def test_the_same_message_twice_is_said_once_whichever_worker_says_it(self, claude: ClaudeKit) -> None:
         async with claude.run(hold("first", " answer"), say("second answer")) as stage:
@@ -298,6 +322,49 @@ class TestStructuredOutput:
         async with claude.run(output_schema=schema) as stage:
             with pytest.raises(InvalidRequest, match="output_schema: not a JSON Schema"):
                 await admit_schema(stage.request)
+
+
+class TestHooks:
+    """Hooks of the user's on prompts; a workspace's are the same."""
+
+    async def test_a_message_that_one_blocks_is_rejected(self, claude: ClaudeKit) -> None:
+        """In a turn it is reported as completed before that is said, at the beginning of one after its `init`."""
+        self._blocks(claude, "secret")
+        steps = (answer(Say("x"), Hold(), Tool("Bash", {"command": "true"})), hold("the", " answer"))
+        async with claude.run(*steps) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            for name, text in (("m-1", "use tabs"), ("m-2", "the secret")):
+                await deliver(session, message("steer", text, name))
+            await claude.script.release()
+            await claude.script.wait_requests(2)
+            await claude.script.wait_held()
+            await deliver(session, message("steer", "another secret", "m-3"))
+            await claude.script.release()
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text) == ("succeeded", "the answer")
+        assert not claude.script.requests[1].saw("secret")
+        blocked = ("rejected", "a hook blocked it: not here")
+        assert {each.id: (each.state, each.how) for each in outcome.messages} == {
+            "m-1": ("acknowledged", "mid_turn"),
+            "m-2": blocked,
+            "m-3": blocked,
+        }
+        assert len([event for event in stage.said("progress") if "blocked by hook" in event.text]) == 2
+
+    async def test_a_prompt_that_one_blocks_is_no_success(self, claude: ClaudeKit) -> None:
+        self._blocks(claude, "secret")
+        async with claude.run(say("never"), prompt="the secret") as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
+        assert outcome.message == "a hook stopped the prompt: not here"
+
+    def _blocks(self, claude: ClaudeKit, word: str) -> None:
+        command = f"grep -q {word} && {{ echo not here >&2; exit 2; }}; exit 0"
+        hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}
+        settings = claude._directory / "config" / "settings.json"  # noqa: SLF001
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"hooks": hooks}))
 
 
 class TestPermissions:

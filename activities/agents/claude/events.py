@@ -99,6 +99,7 @@ def progress_event(time: datetime, frame: Frame) -> ProgressEvent | None:
         "task_started": lambda: f"task started: {text_of(frame.get('description'))[:200]}",
         "task_notification": lambda: f"task {text_of(frame.get('status'))[:50]}: {text_of(frame.get('summary'))[:200]}",
         "compact_boundary": lambda: "the conversation was compacted",
+        "informational": lambda: text_of(frame.get("content"))[:500],
     }
     make = texts.get(subtype)
     return ProgressEvent(time=time, text=make()) if make else None

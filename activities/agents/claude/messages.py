@@ -1,10 +1,12 @@
 """The messages that were written to one process of Claude Code, and how each is settled.
 
 Read from the journal alone. Claude Code reports each user frame by its uuid: queued, started, then completed or
-cancelled. Started is not read: what begins a turn is in the session at the turn's `init`, what is told in a turn a
-tenth of a second later, by when the model has been asked. What the agent answers must not live here (see transcript).
+cancelled. Started is not read: a hook of the user's may still block it. What begins a turn is read, and in the session,
+once Claude Code asks the model with it; what is told in a turn is in the session a tenth of a second later, by when the
+model answers. What the agent answers must not live here (see transcript).
 """
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from activities.agents.claude.frames import blocks
@@ -16,6 +18,8 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.events import MAX_TEXT
 from steersman.contracts.run import FINAL_STATES, MessageState
 
+MID_TURN = "mid_turn"
+"""How a message is read that is told in a turn."""
 MAX_OWED = 10_000
 """The agent may report this many user frames as open that were not written to it."""
 
@@ -127,7 +131,7 @@ class Messages:
         message_id = self._ids.get(uuid)
         if message_id is None:
             return
-        how = "mid_turn" if turn_open else "new_turn"
+        how = MID_TURN if turn_open else "new_turn"
         if message_id in self._interrupts.values():
             how = "interrupted"
         if state == "queued":
@@ -135,6 +139,8 @@ class Messages:
         elif state == "started":
             self._began[message_id] = how
             self._settle(message_id, "delivered", None)
+        elif state == "completed" and message_id in self._began:
+            pass  # read, or blocked by a hook: what comes next says it
         elif state == "completed" or message_id in self._began:
             self._settle(message_id, "acknowledged", self._began.pop(message_id, how))
         elif state == "cancelled":
@@ -142,6 +148,7 @@ class Messages:
 
     def turn_ended(self, *, aborted: bool) -> None:
         """The turn has ended; `aborted`: by an interrupt."""
+        self.read()
         self.interrupted_by, self.interrupting = self.interrupting if aborted else None, None
 
     def turn_began(self) -> None:
@@ -149,10 +156,23 @@ class Messages:
         self.interrupted_by = None
 
     def read(self) -> None:
-        """What was started is in the session, or the model answers it: a process that is killed now has read it."""
+        """What was started is in the session: the model answers it, or its turn is over."""
         for message_id, how in self._began.items():
             self._settle(message_id, "acknowledged", how)
         self._began.clear()
+
+    def asked_with(self, uuids: Iterable[object]) -> None:
+        """Claude Code asks the model, with these user frames in the conversation."""
+        for message_id in {self._ids.get(str(uuid), "") for uuid in uuids} & self._began.keys():
+            if self._began[message_id] != MID_TURN:
+                self._settle(message_id, "acknowledged", self._began.pop(message_id))
+
+    def blocked(self, reason: str) -> None:
+        """A hook of the user's has blocked what was started last: what was told in a turn is completed before that."""
+        completed = {each for uuid, each in self._ids.items() if uuid not in self.owed} & self._began.keys()
+        for message_id in completed or {each for each, how in self._began.items() if how != MID_TURN}:
+            del self._began[message_id]
+            self._settle(message_id, "rejected", f"a hook blocked it: {reason}"[:MAX_NAME])
 
     def idle(self) -> None:
         """Claude Code is idle: it has completed every frame that it had started."""

@@ -165,7 +165,6 @@ class ClaudeTranscript:
             return []
         if subtype == "init":
             self._turn_open = True
-            self.messages.read()
             self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
             # Its session is resumed: Claude Code would take anything but an id for a file's name.
             session = text_of(frame.get("session_id"))
@@ -174,6 +173,11 @@ class ClaudeTranscript:
             return [events.init_event(time, frame)] if first else []
         if subtype == "background_tasks_changed":
             self._background = delegated(frame)
+        if subtype == "status" and frame.get("status") == "requesting":
+            asked_with = frame.get("user_message_uuids")
+            self.messages.asked_with(asked_with if isinstance(asked_with, list) else ())
+        if subtype == "informational":
+            self._submitted(object_at(frame, "prompt_submit_outcome"))
         if subtype == "api_retry":
             self.hopeless = self.hopeless or hopeless(time, frame, self._rate_limit_s)
         if (
@@ -187,6 +191,16 @@ class ClaudeTranscript:
         event = events.progress_event(time, frame)
         return [event] if event else []
 
+    def _submitted(self, outcome: Frame) -> None:
+        """What became of a prompt that did not reach the model: a hook has blocked it, or ends the turn with it."""
+        if not outcome:
+            return
+        reason = text_of(outcome.get("reason"))[:1000]
+        if not outcome.get("prompt_kept"):
+            self.messages.blocked(reason)
+        if not self._answered_once:
+            self._error = AgentFailed(f"a hook stopped the prompt: {reason}")
+
     def _limit_reported(self, time: datetime, frame: Frame) -> list[EventBase]:
         self._refusals.event(frame)
         return [events.rate_limit_event(time, frame)]
@@ -196,7 +210,7 @@ class ClaudeTranscript:
         self.messages.state_reported(uuid, state, turn_open=self._turn_open)
         if state != "started":
             return []
-        self._turn_open, self.parked = True, False
+        self.parked = False
         self.messages.turn_began()
         # Where the model is not reached any more, Claude Code does not say the text again.
         told = {"uuid": uuid}
@@ -262,7 +276,10 @@ class ClaudeTranscript:
         self.messages.turn_ended(aborted=aborted)
         if aborted:
             return found
+        answered = self._answered_once or self._error is not None
         self._answered_once = True
+        if answered and self._unasked(frame):
+            return found
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
         structured = frame.get("structured_output")
@@ -274,6 +291,10 @@ class ClaudeTranscript:
         if self._error:
             found.append(ErrorEvent(time=time, message=self._error.message[:MAX_TEXT]))
         return found
+
+    def _unasked(self, frame: Frame) -> bool:
+        """Whether this ends a turn in which the model was not asked, but a command of Claude Code's own, or a hook."""
+        return frame.get("num_turns") == 0 and not frame.get("is_error")
 
     def _asked(self, time: datetime, frame: Frame) -> list[EventBase]:
         if len(self.pending) >= MAX_ASKED:  # nobody will answer it, and the turn waits for that
