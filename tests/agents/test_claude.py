@@ -352,6 +352,22 @@ class TestHooks:
         }
         assert len([event for event in stage.said("progress") if "blocked by hook" in event.text]) == 2
 
+    async def test_a_message_that_is_interrupted_while_one_looks_at_it_was_not_read(self, claude: ClaudeKit) -> None:
+        self._runs(claude, "grep -q slow && touch looking && sleep 600; exit 0")
+        async with claude.run(hold("first", " answer"), say("second answer")) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("steer", "slow"))
+            await claude.script.release()
+            await until(lambda: Path(stage.request.workspace.path, "looking").exists())
+            await deliver(session, message("interrupt", "go on", "m-2"))
+            outcome = await ended(task)
+        assert not claude.script.requests[1].saw("slow")
+        assert {each.id: (each.state, each.how) for each in outcome.messages} == {
+            "m-1": ("rejected", "interrupted before the agent had read it"),
+            "m-2": ("acknowledged", "interrupted"),
+        }
+
     async def test_a_prompt_that_one_blocks_is_no_success(self, claude: ClaudeKit) -> None:
         self._blocks(claude, "secret")
         async with claude.run(say("never"), prompt="the secret") as stage:
@@ -360,7 +376,9 @@ class TestHooks:
         assert outcome.message == "a hook stopped the prompt: not here"
 
     def _blocks(self, claude: ClaudeKit, word: str) -> None:
-        command = f"grep -q {word} && {{ echo not here >&2; exit 2; }}; exit 0"
+        self._runs(claude, f"grep -q {word} && {{ echo not here >&2; exit 2; }}; exit 0")
+
+    def _runs(self, claude: ClaudeKit, command: str) -> None:
         hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}
         settings = claude._directory / "config" / "settings.json"  # noqa: SLF001
         settings.parent.mkdir()

@@ -20,6 +20,7 @@ from steersman.contracts.run import FINAL_STATES, MessageState
 
 MID_TURN = "mid_turn"
 """How a message is read that is told in a turn."""
+UNREAD = "interrupted before the agent had read it"
 MAX_OWED = 10_000
 """The agent may report this many user frames as open that were not written to it."""
 
@@ -144,10 +145,14 @@ class Messages:
         elif state == "completed" or message_id in self._began:
             self._settle(message_id, "acknowledged", self._began.pop(message_id, how))
         elif state == "cancelled":
-            self._settle(message_id, "rejected", "interrupted before the agent had read it")
+            self._settle(message_id, "rejected", UNREAD)
 
-    def turn_ended(self, *, aborted: bool) -> None:
-        """The turn has ended; `aborted`: by an interrupt."""
+    def turn_ended(self, *, aborted: bool, unsubmitted: bool = False) -> None:
+        """The turn has ended; `aborted`: by an interrupt, `unsubmitted`: before hooks let through what begins it."""
+        if unsubmitted:
+            for message_id in self._began:
+                self._settle(message_id, "rejected", UNREAD)
+            self._began.clear()
         self.read()
         self.interrupted_by, self.interrupting = self.interrupting if aborted else None, None
 

@@ -273,7 +273,7 @@ class ClaudeTranscript:
         aborted = str(frame.get("terminal_reason", "")).startswith("aborted")
         # What Claude Code has begun by itself, for a task that ended behind it, is no person's word.
         self.parked = aborted or (self.parked and object_at(frame, "origin").get("kind") == "task-notification")
-        self.messages.turn_ended(aborted=aborted)
+        self.messages.turn_ended(aborted=aborted, unsubmitted=aborted and frame.get("num_turns") == 0)
         if aborted:
             return found
         answered = self._answered_once or self._error is not None
