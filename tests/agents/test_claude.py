@@ -195,6 +195,23 @@ class TestInterrupt:
         assert (outcome.status, outcome.text) == ("succeeded", "well")
         assert len(stage.said("progress", text="the turn was interrupted")) == 1
 
+    async def test_a_crash_does_not_end_the_wait_either(self, claude: ClaudeKit) -> None:
+        """The next process first says of the background command that it has ended with the one before."""
+        steps = (tool("Bash", command=NAP, run_in_background=True), hold("x"), say("well"))
+        async with claude.run(*steps) as stage:
+            session, task = stage.start()
+            await claude.script.wait_held()
+            await deliver(session, message("interrupt"))
+            await stage.wait_for("progress", text="the turn was interrupted")
+            await until(lambda: stage.events[-1].type == "usage")  # that the turn has its result
+            await stage.kill()
+            await stage.pid(2)
+            await until(lambda: len(stage.said("init")) == 2)
+            assert not (await asyncio.wait({task}, timeout=1))[0]
+            await deliver(session, message("steer", "go on", "m-2"))
+            outcome = await ended(task)
+        assert (outcome.text, outcome.attempts) == ("well", 2)
+
     async def test_a_turn_that_a_background_command_begins_by_its_end_does_not_end_the_wait(
         self, claude: ClaudeKit
     ) -> None:
@@ -325,7 +342,7 @@ class TestStructuredOutput:
 
 
 class TestHooks:
-    """Hooks of the user's on prompts; a workspace's are the same."""
+    """The user's; a trusted workspace's are the same."""
 
     async def test_a_message_that_one_blocks_is_rejected(self, claude: ClaudeKit) -> None:
         """In a turn it is reported as completed before that is said, at the beginning of one after its `init`."""
@@ -368,6 +385,15 @@ class TestHooks:
             "m-2": ("acknowledged", "interrupted"),
         }
 
+    async def test_one_that_interrupts_the_turn_leaves_nobody_waiting(self, claude: ClaudeKit) -> None:
+        decision = {"behavior": "deny", "message": "no", "interrupt": True}
+        output = {"hookSpecificOutput": {"hookEventName": "PermissionRequest", "decision": decision}}
+        self._runs(claude, f"echo '{json.dumps(output)}'", "PermissionRequest")
+        async with claude.run(tool("Bash", command=TOUCH), permissions={"mode": "ask"}) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
+        assert outcome.message == "the turn was interrupted by no person: a hook can do that"
+
     async def test_a_prompt_that_one_blocks_is_no_success(self, claude: ClaudeKit) -> None:
         self._blocks(claude, "secret")
         async with claude.run(say("never"), prompt="the secret") as stage:
@@ -378,8 +404,8 @@ class TestHooks:
     def _blocks(self, claude: ClaudeKit, word: str) -> None:
         self._runs(claude, f"grep -q {word} && {{ echo not here >&2; exit 2; }}; exit 0")
 
-    def _runs(self, claude: ClaudeKit, command: str) -> None:
-        hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}
+    def _runs(self, claude: ClaudeKit, command: str, event: str = "UserPromptSubmit") -> None:
+        hooks = {event: [{"hooks": [{"type": "command", "command": command}]}]}
         settings = claude._directory / "config" / "settings.json"  # noqa: SLF001
         settings.parent.mkdir()
         settings.write_text(json.dumps({"hooks": hooks}))

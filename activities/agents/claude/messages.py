@@ -60,6 +60,11 @@ class Messages:
             len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in settlements
         )
 
+    @property
+    def interrupted(self) -> bool:
+        """A person has interrupted this process, or ended the run with its turn."""
+        return bool(self._interrupts or self._ends)
+
     def settlements(self) -> list[Settlement]:
         """The settlement of each message, as the journal has it."""
         return list(self._settled.values())

@@ -26,6 +26,9 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import MAX_TEXT, TURN_INTERRUPTED, ErrorEvent, EventBase, ProgressEvent, UsageEvent
 
+BY_NOBODY = "the turn was interrupted by no person: a hook can do that"
+"""Nobody has a word to say on it, and a run that waited for one would wait for ever."""
+
 
 class ClaudeTranscript:
     """See ports.Transcript. The attributes that feeding changes are in snapshots under their own names."""
@@ -271,10 +274,11 @@ class ClaudeTranscript:
         self._meter.result(frame)
         found: list[EventBase] = [self._usage(time)]
         aborted = str(frame.get("terminal_reason", "")).startswith("aborted")
+        by_person = aborted and self.messages.interrupted
         # What Claude Code has begun by itself, for a task that ended behind it, is no person's word.
-        self.parked = aborted or (self.parked and object_at(frame, "origin").get("kind") == "task-notification")
-        self.messages.turn_ended(aborted=aborted, unsubmitted=aborted and frame.get("num_turns") == 0)
-        if aborted:
+        self.parked = by_person or (self.parked and object_at(frame, "origin").get("kind") == "task-notification")
+        self.messages.turn_ended(aborted=by_person, unsubmitted=aborted and frame.get("num_turns") == 0)
+        if by_person:
             return found
         answered = self._answered_once or self._error is not None
         self._answered_once = True
@@ -283,7 +287,7 @@ class ClaudeTranscript:
         self.progress.text = text_of(frame.get("result"))[:MAX_TEXT]
         self.progress.stop_reason = text_of(frame.get("stop_reason") or frame.get("subtype"))[:100] or None
         structured = frame.get("structured_output")
-        self._error = result_error(frame, self._refusals.facts(frame))
+        self._error = AgentFailed(BY_NOBODY) if aborted else result_error(frame, self._refusals.facts(frame))
         # Temporal takes 2 MiB a payload; the event log has the answer as it came.
         self.progress.structured = structured if len(json.dumps(structured)) <= MAX_STRUCTURED else None
         if self.progress.structured != structured:
