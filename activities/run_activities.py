@@ -112,7 +112,7 @@ class RunActivities:
         try:
             return await outcome_before(end, run.request, self._context.agents, self._context.runtime, directory, epoch)
         except Fenced as error:
-            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
+            raise _taken_over(error) from error
 
     async def _control(self, key: RunKey, controller: RunController, before: HeartbeatDetails) -> RunOutcome:
         """The run's outcome, or what becomes of the run when it is taken from this worker."""
@@ -132,7 +132,7 @@ class RunActivities:
             # Twice: the server's clock may have stepped back between two attempts, and the next one is newer again.
             if await is_current(self._context.client) and self._context.store.count_failure(key) > 1:
                 return await fail_seized(key, controller, error)
-            raise ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED) from error
+            raise _taken_over(error) from error
         except Incompatible as error:
             # Visible as the activity's last failure; an older worker, if one is left, can go on with the agent.
             raise ApplicationError(
@@ -196,6 +196,10 @@ class RunActivities:
         close = await self._closed_runs.close_of(key)
         if close is not None:  # else the server does not answer now: the next sweep asks it
             await self._closed_runs.end_log(self._context.store.directory(key), close, report)
+
+
+def _taken_over(error: Fenced) -> ApplicationError:
+    return ApplicationError(f"a newer worker has taken over: {error}", type=ActivityErrorType.FENCED)
 
 
 class _WorkflowClosed(Exception):

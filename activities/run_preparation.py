@@ -76,7 +76,7 @@ async def end_before(context: ActivityContext, run: RunAgentInput, before: Heart
     """
     directory = context.store.directory(run.key)
     event = await asyncio.to_thread(_terminal_event, directory)
-    if event is None or not _has_begun(directory, is_anew=before.anew and not before.attempt):
+    if event is None or not _began_here(directory, is_anew=before.begins_anew):
         return None
     await _check_current(context)
     await _clear_closed(context, run.key)
@@ -92,7 +92,7 @@ def _terminal_event(directory: RunDirectory) -> TerminalEvent | None:
         return None  # an agent may have written there
 
 
-def _has_begun(directory: RunDirectory, *, is_anew: bool = False) -> bool:
+def _began_here(directory: RunDirectory, *, is_anew: bool = False) -> bool:
     """Whether the execution that has called this activity began in this directory, and is no reset that begins anew.
 
     `is_anew`: it has ended the log itself, in order to begin anew.
@@ -160,8 +160,7 @@ async def prepare(
     workspace, _ = await asyncio.to_thread(policy.check_all, request, context.agents, place, is_capped=True)
     await admit_schema(request)
     await WorkspaceHolds(context).keep(run.key, request, place or workspace)
-    is_anew = before.anew and not before.attempt
-    directory = await directory_of(context, run.key, request.runtime, is_anew=is_anew)
+    directory = await directory_of(context, run.key, request.runtime, is_anew=before.begins_anew)
     copy = _copy(run)
     if request.session and not request.fork_session and context.runtime.attempts(run.key) == 0:
         await lock_session(request.agent, request.session, directory)
@@ -320,7 +319,7 @@ async def check_gates(context: ActivityContext, request: RunRequest) -> None:
 async def directory_of(
     context: ActivityContext, key: RunKey, runtime: Runtime, *, is_anew: bool = False
 ) -> RunDirectory:
-    """The run's directory; a new one for a closed run that was reset, which begins anew. `is_anew`: see _has_begun.
+    """The run's directory; a new one for a closed run that was reset, which begins anew. `is_anew`: see _began_here.
 
     Raises AgentFailed where the directory says that its processes live elsewhere than the request does, or that the run
     has ended and its server does not know.
@@ -338,7 +337,7 @@ async def directory_of(
     # the activity: the server counts on it no more.
     await _check_current(context)
     await _clear_closed(context, key)
-    if await asyncio.to_thread(_has_begun, directory, is_anew=is_anew):
+    if await asyncio.to_thread(_began_here, directory, is_anew=is_anew):
         raise AgentFailed(f"the run had ended before: {OLDER_SERVER}")
     if await asyncio.to_thread(context.carry.is_gate, directory):
         raise WorkspaceGated(key.run, "it waits in the copy")

@@ -31,23 +31,28 @@ async def until_replaced(client: Client) -> None:
     first: ServerIdentity | None = None
     while True:
         try:
-            now = await _identity(client)
+            if first is None:
+                first = await _identity(client)
+            elif await _namespace(client) != first.namespace and first.is_replaced_by(await _identity(client)):
+                return
         except RPCError:
-            now = None  # it is away, or does not say
-        first = first or now
-        if first and now and first.is_replaced_by(now):
-            return
+            pass  # it is away, or does not say
         await asyncio.sleep(LOOK_S)
 
 
 async def _identity(client: Client) -> ServerIdentity:
     """Raises RPCError."""
     cluster = await client.workflow_service.get_cluster_info(GetClusterInfoRequest(), timeout=ANSWER)
+    return ServerIdentity(cluster.cluster_id, await _namespace(client))
+
+
+async def _namespace(client: Client) -> str:
+    """Raises RPCError."""
     asked = DescribeNamespaceRequest(namespace=client.namespace)
     try:
         found = await client.workflow_service.describe_namespace(asked, timeout=ANSWER)
     except RPCError as error:
         if error.status != RPCStatusCode.NOT_FOUND:
             raise
-        return ServerIdentity(cluster.cluster_id, "")
-    return ServerIdentity(cluster.cluster_id, found.namespace_info.id)
+        return ""
+    return found.namespace_info.id

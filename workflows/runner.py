@@ -9,15 +9,16 @@ server hands the task out again with the whole history. A query that brings the 
 well: two portions of one workflow task make such a history too, and the SDK answers a task that brings nothing new
 without asking the runner. A client that asks again is answered.
 
-It leaves no workflow task that an event has brought without a command. The SDK takes such a task, where the one before
-has none either, for a heartbeat, and joins it with the next one where that follows at once, as one does that an update
-brings: but only where it reads the history from its beginning, and not where it finds that the update was accepted
-there (sdk-rust 1146). So what a worker makes of an update depends on whether it has the workflow in its cache, and such
-a history does not replay. A task without a command gets one that changes nothing: a memo that is not there is removed
-(where payloads are encrypted, the server cannot tell, and keeps an encrypted null). It must not go by the task before:
-one that an update brought which was refused leaves nothing in the history or, where a signal came meanwhile, a task
-without a command, and nobody can tell which. Only in workflows that have asked for the patch NO_EMPTY_TASKS, by which a
-replay knows. Those that have asked for NO_TWO_EMPTY_TASKS go by the task before.
+It leaves no workflow task that an event has brought without a command, but for what only tells of progress. The SDK
+takes such a task, where the one before has none either, for a heartbeat, and joins it with the next one where that
+follows at once, as one does that an update brings: but only where it reads the history from its beginning, and not
+where it finds that the update was accepted there (sdk-rust 1146). So what a worker makes of an update depends on
+whether it has the workflow in its cache, and such a history does not replay. A task without a command gets one that
+changes nothing: a memo that is not there is removed (where payloads are encrypted, the server cannot tell, and keeps an
+encrypted null). It must not go by the task before: one that an update brought which was refused leaves nothing in the
+history or, where a signal came meanwhile, a task without a command, and nobody can tell which. Only in workflows that
+have asked for the patch NO_EMPTY_TASKS, by which a replay knows. Those that have asked for NO_TWO_EMPTY_TASKS go by the
+task before.
 
 It hands a workflow task's updates to the workflow behind its signals. After a reset that offers earlier updates again,
 the SDK dispatches them where they came, between the signals; when it reads that history again, it takes each from the

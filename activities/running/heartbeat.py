@@ -28,6 +28,11 @@ class HeartbeatDetails(TolerantModel):
             told = cls()
         return told if told.store else told.model_copy(update={"store": run.store})
 
+    @property
+    def begins_anew(self) -> bool:
+        """This execution has ended the log before, and has started no process since."""
+        return self.anew and not self.attempt
+
     def with_attempts(self, attempts: int) -> "HeartbeatDetails":
         """The same with at least this many processes."""
         return self.model_copy(update={"attempt": max(self.attempt, attempts)})

@@ -1,6 +1,7 @@
 """Temporal's database restored from an older backup: what has ended since is not done again."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -45,6 +46,17 @@ def log_of(site: Site, run: str) -> str:
     return log.read_text()
 
 
+async def begin_again(site: Site, worker: WorkerProcess, without: Callable[[Path], None]) -> WorkerProcess:
+    """Do something to the database while nobody is there; the next worker."""
+    await worker.terminate()
+    site.server.stop()
+    without(site.root / "backup")
+    site.server.start()
+    worker = site.worker()
+    await worker.ready()
+    return worker
+
+
 def begun(workspace: Path) -> int:
     return len((workspace / "begun").read_text().split())
 
@@ -59,25 +71,14 @@ async def test_what_has_ended_since_the_backup_is_not_done_again(site_with_serve
     requests = [site.process(*program, mark=mark, workspace=each) for each in places]
     requests[2]["workspace"]["isolation"] = "copy"
     done, stopped, copied = [await working(steersman, await steersman.start(each)) for each in requests]
-    await worker.terminate()
-    server.stop()
-    server.back_up(site.root / "backup")
-    server.start()
-
-    worker = site.worker()
-    await worker.ready()
+    worker = await begin_again(site, worker, server.back_up)
     assert (await steersman.stop(stopped, reason="enough")).outcome == "stopped"
     go.touch()
     results = {run: await steersman.result(run) for run in (done, copied)}
     logs = {run: await steersman.events(run) for run in (done, stopped, copied)}
     go.unlink()
     since = await working(steersman, await steersman.start(site.process(*program, mark=mark)))
-    await worker.terminate()
-    server.stop()
-    server.restore(site.root / "backup")
-    server.start()
-    worker = site.worker()
-    await worker.ready()
+    worker = await begin_again(site, worker, server.restore)
 
     for run, before in results.items():
         result = await steersman.result(run)
@@ -102,19 +103,10 @@ async def test_a_loop_goes_on_from_its_files_as_they_are(site_with_server: Site,
     workspace = project(site, {"PLAN.md": "- [ ] one\n- [ ] two\n- [ ] three\n", ".gitignore": "begun\n"})
     loop = await steersman.loops.start(process_loop(site, STEP % go, workspace, mark=mark))
     await until((workspace / "begun").exists)
-    await worker.terminate()
-    server.stop()
-    server.back_up(site.root / "backup")
-    server.start()
-    worker = site.worker()
-    await worker.ready()
+    worker = await begin_again(site, worker, server.back_up)
     go.touch()
     assert (await ended(steersman, loop)).iterations == 3
-    await worker.terminate()
-    server.stop()
-    server.restore(site.root / "backup")
-    server.start()
-    await site.worker().ready()
+    await begin_again(site, worker, server.restore)
 
     result = await ended(steersman, loop)
 

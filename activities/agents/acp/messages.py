@@ -142,11 +142,11 @@ class Messages:
         if not cancelled:
             self._read(command)
             self._injected_read([*self.injected])
+        elif self.interrupting is not None:
+            self._settle(self.interrupting, "delivered", "interrupted")
         for each in self.injected:
             self._settle(each, "unverified", INTERRUPTED)
         self.injected.clear()
-        if cancelled and self.interrupting is not None:
-            self._settle(self.interrupting, "delivered", "interrupted")
         if not self.open:
             self.interrupted_by, self.interrupting = (self.interrupting if cancelled else None), None
 

@@ -21,9 +21,9 @@ from steersman.contracts.run import Usage
 MAX_ASKED = 100
 """This many questions of the agent may be open at one time; further ones are dropped."""
 MAX_OPEN_TOOLS = 200
+"""This many calls may be open; the end of an older one is shown without its beginning."""
 MAX_UNSAVED = 200_000
 """Characters."""
-"""This many calls may be open; the end of an older one is shown without its beginning."""
 
 
 @dataclass
