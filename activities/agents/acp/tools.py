@@ -52,11 +52,14 @@ def _changes(call: Frame, said: list[str]) -> dict[str, Any]:
     """The changes of files of which the input has not all."""
     diffs = [
         {"path": text_of(each.get("path")), "old": text_of(each.get("oldText")), "new": text_of(each.get("newText"))}
-        for each in objects_in(call.get("content"))
-        if each.get("type") == "diff"
+        for each in _diffs(call)
     ]
     whole = all(any(each[text] in one for one in said) for each in diffs for text in ("path", "old", "new"))
     return {} if whole else {"changes": diffs}
+
+
+def _diffs(call: Frame) -> list[Frame]:
+    return [each for each in objects_in(call.get("content")) if each.get("type") == "diff"]
 
 
 def _paths(call: Frame) -> list[str]:
@@ -67,19 +70,28 @@ def whole(call: Frame, calls: dict[str, Frame]) -> Frame:
     """The call with what was told of it before: a request for permission may have no more than what is new."""
     known = calls.get(tool_id(call), {})
     given = {**object_at(known, "input"), **tool_input(call)}
-    kind = call.get("kind") if "kind" in call else known.get("name")
+    kind = known.get("name") if call.get("kind") is None else call["kind"]
     return {"toolCallId": tool_id(call), "kind": kind, "rawInput": given}
+
+
+def begun(call: Frame, calls: dict[str, Frame]) -> None:
+    """What begins with the id of a call that has ended is another one: models give two calls one id."""
+    known = calls.get(tool_id(call))
+    if known is not None and known["ended"]:
+        known |= {"name": "other", "input": {}, "shown": False, "ended": False}
 
 
 def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> list[EventBase]:
     """Take what is said of a call; its event, once. `now`: it is to be shown, with what is known."""
     ident = tool_id(call)
     known = calls.setdefault(ident, {"name": "other", "input": {}, "shown": False, "ended": False})
-    if len(calls) > MAX_OPEN:
-        del calls[next(iter(calls))]
-    if "kind" in call:
+    if len(calls) > MAX_OPEN:  # a call that is at work, as one of a sub-agent, may be the oldest
+        del calls[next((each for each in calls if calls[each]["ended"]), next(iter(calls)))]
+    # An update has only what is new of the call, and null where nothing is.
+    if call.get("kind") is not None:
         known["name"] = tool_name(call)
-    # An update has only what is new of the call.
+    if diffs := _diffs(call):
+        known["diffs"] = [{"path": text_of(e.get("path"))[:4096], "oldText": bool(e.get("oldText"))} for e in diffs]
     if not known["shown"] and (given := tool_input(call)):
         known["input"] = bounded({**known["input"], **given})
     if known["shown"] or not now:
@@ -114,10 +126,10 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOut
     if known["ended"]:  # some agents say more of it afterwards
         return found
     known["ended"], known["input"] = True, {}
+    diffs = objects_in(known.pop("diffs", None))
     failed = call.get("status") == "failed"
     outputs.added(time, ident, _terminal_output(call))
     end, cut = outputs.close(ident)
-    contents = objects_in(call.get("content"))
     said = _content_text(call) or _output(call.get("rawOutput"))
     text = said or end
     found.append(
@@ -130,8 +142,8 @@ def ended(time: datetime, call: Frame, calls: dict[str, Frame], outputs: ToolOut
             truncated=len(text) > MAX_TEXT or (cut and not said),
         )
     )
-    if not failed:
-        found += [_change(time, ident, each) for each in contents if each.get("type") == "diff"]
+    if not failed:  # some agents tell the change before they make it, and no more at its end (claude-agent-acp)
+        found += [_change(time, ident, each) for each in diffs]
     return found
 
 

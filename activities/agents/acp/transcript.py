@@ -259,6 +259,7 @@ class AcpTranscript:
             self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
             return []
         self.messages.turn_shown()
+        tools.begun(approvals.call_of(frame), self._calls)
         told = tools.told(time, approvals.call_of(frame), self._calls, now=True)
         question = self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
         return [*self._flush(time), *told, *approvals.asked(time, question)]
@@ -355,6 +356,8 @@ class AcpTranscript:
         return isinstance(over, int) and isinstance(asked, int) and over > asked
 
     def _tool(self, time: datetime, record: int, kind: str, call: Frame) -> list[EventBase]:
+        if kind == "tool_call":
+            tools.begun(call, self._calls)
         if call.get("status") in ("completed", "failed"):
             found = tools.ended(time, call, self._calls, self._outputs)
             self._calls[tools.tool_id(call)]["over"] = record

@@ -1,0 +1,109 @@
+"""What an agent that speaks ACP says, frame by frame: what becomes of it where agents read the protocol differently."""
+
+import json
+from typing import Any
+
+from activities.agents.acp.tools import MAX_OPEN
+from activities.agents.acp.transcript import AcpTranscript
+from steersman.contracts.events import EventBase
+from tests.agents.journals import Line
+
+DIFF = {"type": "diff", "path": "/w/a", "oldText": "x", "newText": "y"}
+TEXT = {"type": "content", "content": {"type": "text", "text": "updated"}}
+
+
+class Said:
+    """A transcript of which the first turn has begun, and what it is told."""
+
+    def __init__(self) -> None:
+        self.transcript = AcpTranscript()
+        self.events: list[Any] = []
+        self._seq = 0
+        self.write("initialize", method="initialize")
+        self.answer("initialize", protocolVersion=1)
+        self.write("session", method="session/new")
+        self.answer("session", sessionId="s")
+        self.prompt("prompt")
+
+    def write(self, command: str, **frame: Any) -> None:
+        self._feed("in", command, frame)
+
+    def prompt(self, command: str) -> None:
+        self.write(command, id=command, method="session/prompt", params={"prompt": [{"type": "text", "text": "x"}]})
+
+    def answer(self, command: str, **result: Any) -> None:
+        self._feed("out", "", {"id": command, "result": result})
+
+    def fail(self, command: str, **error: Any) -> None:
+        self._feed("out", "", {"id": command, "error": error})
+
+    def update(self, what: str, **fields: Any) -> None:
+        params = {"sessionId": "s", "update": {"sessionUpdate": what, **fields}}
+        self._feed("out", "", {"method": "session/update", "params": params})
+
+    def ask(self, **call: Any) -> None:
+        self._feed("out", "", {"id": 1, "method": "session/request_permission", "params": {"toolCall": call}})
+
+    def say(self, text: str) -> None:
+        self.update("agent_message_chunk", content={"type": "text", "text": text})
+
+    def all(self, *types: str) -> list[Any]:
+        """Events of these types."""
+        return [each for each in self.events if each.type in types]
+
+    def _feed(self, stream: str, command: str, frame: Any) -> None:
+        self._seq += 1
+        found: list[EventBase] = self.transcript.feed(Line(self._seq, 0, stream, json.dumps(frame).encode(), command))
+        self.events += found
+
+
+class TestCalls:
+    def test_a_change_that_was_told_before_it_was_made(self) -> None:
+        """So claude-agent-acp does it: what the call says at its end has no content."""
+        said = Said()
+        said.update("tool_call", toolCallId="c", kind="edit", status="pending", content=[])
+        said.update("tool_call_update", toolCallId="c", content=[DIFF])
+        said.update("tool_call_update", toolCallId="c", status="completed", rawOutput="updated")
+        (change,) = said.all("file_change")
+        assert (change.path, change.change, change.tool_id) == ("/w/a", "edited", "c")
+
+    def test_a_change_is_told_once_and_of_what_was_done_alone(self) -> None:
+        said = Said()
+        said.update("tool_call", toolCallId="c", kind="edit", content=[DIFF])
+        said.update("tool_call_update", toolCallId="c", status="completed", content=[DIFF])
+        said.update("tool_call", toolCallId="d", kind="edit", content=[DIFF])
+        said.update("tool_call_update", toolCallId="d", status="failed", content=[TEXT])
+        assert [each.tool_id for each in said.all("file_change")] == ["c"]
+
+    def test_null_says_nothing_new(self) -> None:
+        """An update has null for what is as it was: so Python and Go write what is not given."""
+        said = Said()
+        said.update("tool_call", toolCallId="c", kind="read", title="Read", rawInput={"path": "a"}, status="pending")
+        nothing = dict.fromkeys(("kind", "title", "rawInput", "status", "content", "locations"))
+        said.update("tool_call_update", **{**nothing, "toolCallId": "c"})
+        said.ask(**{**nothing, "toolCallId": "c"})
+        (used,), (asked,) = said.all("tool_use"), said.all("permission")
+        assert (used.name, asked.tool, asked.input) == ("read", "read", {"title": "Read", "path": "a"})
+
+    def test_a_second_call_of_one_id_is_a_call_of_its_own(self) -> None:
+        """Models give two calls one id, and a person is asked about the second one."""
+        said = Said()
+        for number in range(2):
+            call = {"toolCallId": "c", "kind": "execute", "rawInput": {"command": f"ls {number}"}}
+            said.update("tool_call", **call, status="pending")
+            said.ask(toolCallId="c")
+            said.write("answer", id=1, result={"outcome": {"outcome": "cancelled"}})
+            said.update("tool_call_update", toolCallId="c", status="completed", rawOutput=f"out {number}")
+        asked = [each.input for each in said.all("permission") if each.state == "asked"]
+        assert asked == [each.input for each in said.all("tool_use")] == [{"command": "ls 0"}, {"command": "ls 1"}]
+        assert [each.text for each in said.all("tool_result")] == ["out 0", "out 1"]
+
+    def test_a_call_with_many_others_within_it_is_told_once(self) -> None:
+        """A sub-agent's: it is the oldest, and at work."""
+        said = Said()
+        said.update("tool_call", toolCallId="parent", kind="think", title="Task", status="in_progress")
+        for number in range(MAX_OPEN + 5):
+            said.update("tool_call", toolCallId=f"{number}", kind="read", status="completed")
+        said.update("tool_call_update", toolCallId="parent", status="completed", rawOutput="done")
+        told = [(each.type, each.name) for each in said.all("tool_use", "tool_result") if each.id == "parent"]
+        assert told == [("tool_use", "think"), ("tool_result", "think")]
