@@ -3,6 +3,8 @@
 import json
 from typing import Any
 
+import pytest
+
 from activities.agents.acp.tools import MAX_OPEN
 from activities.agents.acp.transcript import AcpTranscript
 from steersman.contracts.events import EventBase
@@ -30,6 +32,9 @@ class Said:
 
     def prompt(self, command: str) -> None:
         self.write(command, id=command, method="session/prompt", params={"prompt": [{"type": "text", "text": "x"}]})
+
+    def steer(self, name: str) -> None:
+        self.write(f"message-{name}", method="_session/steering", params={"prompt": []})
 
     def answer(self, command: str, **result: Any) -> None:
         self._feed("out", "", {"id": command, "result": result})
@@ -107,3 +112,64 @@ class TestCalls:
         said.update("tool_call_update", toolCallId="parent", status="completed", rawOutput="done")
         told = [(each.type, each.name) for each in said.all("tool_use", "tool_result") if each.id == "parent"]
         assert told == [("tool_use", "think"), ("tool_result", "think")]
+
+
+class TestTurns:
+    @pytest.mark.parametrize("command", ["interrupt-m", "end-m"])
+    def test_a_turn_that_was_cancelled_may_be_answered_with_an_error(self, command: str) -> None:
+        """The run waits for a person, or has ended, as where the agent says that the turn was cancelled."""
+        said = Said()
+        said.write(command, method="session/cancel")
+        said.fail("prompt", code=-32800, message="Request cancelled")
+        transcript = said.transcript
+        assert (transcript.parked, transcript.finished) == (True, command == "end-m")
+        assert not said.all("error")
+        assert [each.how for each in transcript.settlements()] == ["interrupted"]
+
+    def test_an_error_that_nobody_asked_for_is_a_failure(self) -> None:
+        said = Said()
+        said.fail("prompt", code=-32603, message="Internal error")
+        assert said.transcript.finished
+        assert said.all("error")
+
+    def test_what_is_said_after_a_turns_end_is_no_part_of_the_next_one(self) -> None:
+        said = Said()
+        said.say("one")
+        said.write("interrupt-m", method="session/cancel")
+        said.answer("prompt", stopReason="cancelled")
+        said.say(" late")
+        said.prompt("message-m-2")
+        said.say("two")
+        said.answer("message-m-2", stopReason="end_turn")
+        told = [each.text for each in said.all("message") if not each.delta]
+        assert told == ["x", "one", " late", "x", "two"]
+        assert said.transcript.progress.text == "two"
+
+
+class TestSteering:
+    @pytest.mark.parametrize(
+        ("outcome", "state"),
+        [("startedNewTurn", "acknowledged"), ("failed", "unverified"), ("queued", "unverified")],
+    )
+    def test_what_the_agent_says_of_a_message(self, outcome: str, state: str) -> None:
+        said = Said()
+        said.steer("m")
+        said.answer("message-m", outcome=outcome)
+        assert [each.state for each in said.transcript.settlements()] == [state]
+
+    @pytest.mark.parametrize("command", ["interrupt-m-2", "end-m-2"])
+    def test_an_answer_after_the_turn_was_interrupted(self, command: str) -> None:
+        """The agent had it for a turn that is no more."""
+        said = Said()
+        said.steer("m")
+        said.write(command, method="session/cancel")
+        said.answer("prompt", stopReason="cancelled")
+        said.answer("message-m", outcome="injected")
+        assert {each.id: each.state for each in said.transcript.settlements()}["m"] == "unverified"
+
+    def test_an_answer_after_the_turns_own_end(self) -> None:
+        said = Said()
+        said.steer("m")
+        said.answer("prompt", stopReason="end_turn")
+        said.answer("message-m", outcome="injected")
+        assert [each.state for each in said.transcript.settlements()] == ["acknowledged"]

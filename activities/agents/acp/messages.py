@@ -150,7 +150,7 @@ class Messages:
         if not self.open:
             self.interrupted_by, self.interrupting = (self.interrupting if cancelled else None), None
 
-    def steering_answered(self, command: str, outcome: str | None, error: str | None) -> None:
+    def steering_answered(self, command: str, outcome: str, error: str | None) -> None:
         """What became of a message that was to steer the turn."""
         message_id = command.removeprefix(MESSAGE)
         self.steering = [each for each in self.steering if each != message_id]
@@ -158,10 +158,14 @@ class Messages:
             self.late.append(message_id)
         elif error is not None:
             self._settle(message_id, "rejected", error[:MAX_NAME])
-        elif outcome != "injected":
+        elif outcome == "startedNewTurn":
             self._settle(message_id, "acknowledged", "new_turn")
+        elif outcome != "injected":  # codex-acp has "failed", of which nobody knows how far it came
+            self._settle(message_id, "unverified", f"the agent said of it: {outcome}"[:MAX_NAME])
         elif self.open:
             self.injected[message_id] = False
+        elif self.interrupted_by is not None or self.ending:
+            self._settle(message_id, "unverified", INTERRUPTED)
         else:  # the turn's own end was told before
             self._settle(message_id, "acknowledged", "mid_turn")
 

@@ -219,11 +219,13 @@ class AcpTranscript:
         if method != "session/prompt":
             return []
         self.parked = False
+        before = []
         if not self.turn_open:
+            before = self._flush(time)  # what was said after the last turn's end is no part of the next one
             self._spoken = ""
         self.messages.prompt_written(command)
         self.steered.pop(command.removeprefix(AGAIN), None)
-        return [self._told(time, command, frame)]
+        return [*before, self._told(time, command, frame)]
 
     def _told(self, time: datetime, command: str, frame: Frame) -> MessageEvent:
         text = prompt_text(frame)
@@ -410,8 +412,9 @@ class AcpTranscript:
     def _turn_ended(self, time: datetime, command: str, result: Frame, error: object) -> list[EventBase]:
         found = self._flush(time)
         reason = text_of(result.get("stopReason"))[:100]
-        cancelled = reason == "cancelled"
         asked_to = self.messages.interrupting is not None or self.messages.ending
+        # Some agents answer a turn that was cancelled with the error that this was within them.
+        cancelled = reason == "cancelled" or (error is not None and asked_to)
         self.messages.prompt_answered(command, cancelled=cancelled)
         found += [
             ToolResultEvent(
