@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+from activities.agents.acp import session_start
+from activities.agents.acp.messages import FAILED
 from activities.agents.acp.tools import MAX_OPEN
 from activities.agents.acp.transcript import AcpTranscript
 from steersman.contracts.events import EventBase
@@ -39,7 +41,7 @@ class Said:
     def answer(self, command: str, **result: Any) -> None:
         self._feed("out", "", {"id": command, "result": result})
 
-    def fail(self, command: str, **error: Any) -> None:
+    def fail(self, command: str | None, **error: Any) -> None:
         self._feed("out", "", {"id": command, "error": error})
 
     def update(self, what: str, **fields: Any) -> None:
@@ -145,6 +147,29 @@ class TestTurns:
         assert told == ["x", "one", " late", "x", "two"]
         assert said.transcript.progress.text == "two"
 
+    def test_a_call_that_its_turn_has_cut_off_is_told_once_and_shows_nothing_of_the_next_turn(self) -> None:
+        """claude-agent-acp says that a sub-agent's call has failed when it has answered the prompt."""
+        said = Said()
+        said.update("tool_call", toolCallId="c", kind="execute", title="Run", status="in_progress")
+        said.write("interrupt-m", method="session/cancel")
+        said.answer("prompt", stopReason="cancelled")
+        said.prompt("message-m-2")
+        said.update("tool_call_update", toolCallId="c", status="failed", rawOutput="cancelled")
+        assert [each.type for each in said.all("tool_use", "tool_result")] == ["tool_use", "tool_result"]
+        assert {each.id: each.state for each in said.transcript.settlements()}["m-2"] == "delivered"
+        said.update("tool_call", toolCallId="c", kind="read", status="completed")
+        assert [each.name for each in said.all("tool_result")] == ["execute", "read"]
+        assert {each.id: each.state for each in said.transcript.settlements()}["m-2"] == "acknowledged"
+
+    def test_a_message_that_is_answered_with_an_error_was_not_shown_to_be_read(self) -> None:
+        said = Said()
+        said.write("interrupt-m", method="session/cancel")
+        said.answer("prompt", stopReason="cancelled")
+        said.prompt("message-m-2")
+        said.fail("message-m-2", code=-32602, message="Session not found")
+        settled = {each.id: (each.state, each.how) for each in said.transcript.settlements()}
+        assert settled["m-2"] == ("unverified", FAILED)
+
 
 class TestSteering:
     @pytest.mark.parametrize(
@@ -173,3 +198,39 @@ class TestSteering:
         said.answer("prompt", stopReason="end_turn")
         said.answer("message-m", outcome="injected")
         assert [each.state for each in said.transcript.settlements()] == ["acknowledged"]
+
+
+class TestAnswers:
+    @pytest.mark.parametrize(("total", "output"), [(120, 20), (135, 35), (None, 35)])
+    def test_what_was_thought_is_counted_once(self, total: int | None, output: int) -> None:
+        """It is a part of the output with codex-acp, and beside it with others: the total says."""
+        said = Said()
+        used = {"inputTokens": 70, "cachedReadTokens": 30, "outputTokens": 20, "thoughtTokens": 15}
+        said.answer("prompt", stopReason="end_turn", usage={**used, "totalTokens": total})
+        usage = said.transcript.progress.usage
+        assert (usage.input_tokens, usage.cache_read_tokens, usage.output_tokens) == (70, 30, output)
+
+    def test_the_first_answer_counts(self) -> None:
+        said = Said()
+        said.answer("session", sessionId="other")
+        said.fail("initialize", code=-32603, message="already initialized")
+        said.answer("prompt", stopReason="end_turn")
+        said.answer("prompt", stopReason="refusal")
+        transcript = said.transcript
+        assert (transcript.progress.session_id, transcript.hopeless) == ("s", None)
+        assert len(said.all("init")) == 1
+        assert not said.all("error")
+
+    def test_an_error_of_no_request_is_told(self) -> None:
+        """JSON-RPC's answer to what could not be read. Nobody else would say why the agent is silent from then on."""
+        said = Said()
+        said.fail(None, code=-32700, message="Parse error")
+        assert [each.message for each in said.all("error")] == ["the agent could not read a request: Parse error"]
+
+
+def test_an_option_without_a_category_is_known_by_its_id() -> None:
+    choices = [{"value": "code", "name": "Code"}]
+    opened = {"configOptions": [{"id": "mode", "category": None, "type": "select", "options": choices}]}
+    line = session_start.set_value(session_start.Setting("mode", "code"), "s", opened)
+    assert json.loads(line or "{}")["params"] == {"sessionId": "s", "configId": "mode", "value": "code"}
+    assert session_start.offered("mode", opened) == ["code"]

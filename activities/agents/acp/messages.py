@@ -16,6 +16,7 @@ from steersman.contracts.activities import Settlement
 from steersman.contracts.run import FINAL_STATES, MessageState
 
 UNREAD: Final = "the agent ended before it said that it had read this"
+FAILED: Final = "the agent answered with an error before it showed that it had read this"
 INTERRUPTED: Final = "the turn was interrupted before the model showed that it had read this"
 
 
@@ -136,10 +137,12 @@ class Messages:
         """The model has read this prompt; `mid_turn`: within a turn that was open before."""
         self._read(command, "mid_turn" if mid_turn else "new_turn")
 
-    def prompt_answered(self, command: str, *, cancelled: bool) -> None:
-        """A prompt's turn has ended."""
+    def prompt_answered(self, command: str, *, cancelled: bool, failed: bool = False) -> None:
+        """A prompt's turn has ended; `failed`: the answer is an error."""
         self.open = [each for each in self.open if each != command]
         if not cancelled:
+            if failed:
+                self._settle_text(command, "unverified", FAILED)
             self._read(command)
             self._injected_read([*self.injected])
         elif self.interrupting is not None:
@@ -175,10 +178,13 @@ class Messages:
             self._settle(each, "acknowledged", "interrupted")
 
     def _read(self, command: str, how: str = "new_turn") -> None:
+        self._settle_text(command, "acknowledged", how)
+
+    def _settle_text(self, command: str, state: MessageState, how: str) -> None:
         for prefix in (MESSAGE, AGAIN):
             if command.startswith(prefix):
                 message_id = command.removeprefix(prefix)
-                self._settle(message_id, "acknowledged", self._how(message_id, how))
+                self._settle(message_id, state, self._how(message_id, how))
 
     def _how(self, message_id: str, otherwise: str | None) -> str | None:
         return "interrupted" if INTERRUPT + message_id in self.written else otherwise

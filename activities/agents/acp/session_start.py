@@ -87,7 +87,7 @@ def set_value(setting: Setting, session: str, opened: Frame) -> str | None:
     """
     command, params = frames.SETTING + setting.name, {"sessionId": session}
     for option in objects_in(opened.get("configOptions")):
-        if option.get("category", option.get("id")) != setting.name:
+        if (option.get("category") or option.get("id")) != setting.name:
             continue
         if setting.value in _values(option.get("options")):
             params |= {"configId": text_of(option.get("id")), "value": setting.value}
@@ -106,7 +106,7 @@ def offered(name: str, opened: Frame) -> list[str]:
     found = [
         value
         for option in objects_in(opened.get("configOptions"))
-        if option.get("category", option.get("id")) == name
+        if (option.get("category") or option.get("id")) == name
         for value in _values(option.get("options"))
     ]
     state = object_at(opened, f"{name}s")

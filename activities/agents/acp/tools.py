@@ -78,7 +78,16 @@ def begun(call: Frame, calls: dict[str, Frame]) -> None:
     """What begins with the id of a call that has ended is another one: models give two calls one id."""
     known = calls.get(tool_id(call))
     if known is not None and known["ended"]:
-        known |= {"name": "other", "input": {}, "shown": False, "ended": False}
+        calls[tool_id(call)] = {"name": "other", "input": {}, "shown": False, "ended": False, "over": known.get("over")}
+
+
+def cut_off(calls: dict[str, Frame]) -> dict[str, Frame]:
+    """The calls whose turn has ended before their results, ended with it. What is said of them later is of the past."""
+    return {
+        ident: {**call, "input": {}, "ended": True, "cut_off": True}
+        for ident, call in calls.items()
+        if call["shown"] and not call["ended"]
+    }
 
 
 def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> list[EventBase]:

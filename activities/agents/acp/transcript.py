@@ -131,6 +131,11 @@ class AcpTranscript:
         return self._structured and self._error is None and not asked_again and not self.answer_accepted
 
     @property
+    def prompted(self) -> bool:
+        """The process has been given a prompt. What is told of a session before is of the past."""
+        return self.turn_open or self._answered_once
+
+    @property
     def turn_open(self) -> bool:
         """A turn runs that an interrupt would end."""
         return bool(self.messages.open)
@@ -244,9 +249,14 @@ class AcpTranscript:
             return self._withdrawn(time, key_of(object_at(frame, "params").get("requestId")))
         if text_of(frame.get("method")).startswith("_"):
             return self._extension(time, text_of(frame["method"]), object_at(frame, "params"))
-        command = frame.get("id")
+        return self._replied(time, frame)
+
+    def _replied(self, time: datetime, frame: Frame) -> list[EventBase]:
+        command, error = frame.get("id"), frame.get("error")
         if isinstance(command, str) and command in self.messages.written:
             return self._answered(time, command, frame)
+        if command is None and isinstance(error, dict):  # it could not tell which: its answer will never come
+            return [ErrorEvent(time=time, message=str(agent_error(error, "the agent could not read a request")))]
         return []
 
     def _extension(self, time: datetime, method: str, params: Frame) -> list[EventBase]:
@@ -277,9 +287,9 @@ class AcpTranscript:
     def _answered(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
         result, error = object_at(frame, "result"), frame.get("error")
         if command == INITIALIZE:
-            return self._initialized(result, error)
+            return self._initialized(result, error) if not self.abilities else []
         if command == SESSION:
-            return self._session_opened(time, result, error)
+            return self._session_opened(time, result, error) if self.opened is None else []
         if command.startswith(SETTING):
             self.set_up.add(command)
             if error is not None:
@@ -329,7 +339,7 @@ class AcpTranscript:
         return [InitEvent(time=time, session_id=session, model=model, version=version or None)]
 
     def _update(self, time: datetime, record: int, params: Frame) -> list[EventBase]:
-        if params.get("sessionId") != self.progress.session_id or not (self.turn_open or self._answered_once):
+        if params.get("sessionId") != self.progress.session_id or not self.prompted:
             return []  # a session that is loaded is told again, by some agents after their answer
         update = object_at(params, "update")
         kind = str(update.get("sessionUpdate"))
@@ -340,6 +350,8 @@ class AcpTranscript:
             self.messages.turn_shown()
             self.messages.model_speaks()
             return self._chunk(time, update, CHUNKS[kind])
+        if kind == "tool_call_update" and self._calls.get(tools.tool_id(update), {}).get("cut_off"):
+            return []  # claude-agent-acp says so after its turn's end: nothing of the next turn
         if kind in ("tool_call", "tool_call_update"):
             self.messages.turn_shown()
             return [*self._flush(time), *self._tool(time, record, kind, update)]
@@ -415,15 +427,14 @@ class AcpTranscript:
         asked_to = self.messages.interrupting is not None or self.messages.ending
         # Some agents answer a turn that was cancelled with the error that this was within them.
         cancelled = reason == "cancelled" or (error is not None and asked_to)
-        self.messages.prompt_answered(command, cancelled=cancelled)
+        self.messages.prompt_answered(command, cancelled=cancelled, failed=error is not None)
+        self._calls = tools.cut_off(self._calls)
         found += [
             ToolResultEvent(
                 time=time, id=ident, name=call["name"], text="the turn ended before its result", is_error=True
             )
             for ident, call in self._calls.items()
-            if call["shown"] and not call["ended"]
         ]
-        self._calls.clear()
         self._outputs.clear()
         found += self._turn_used(time, result)
         if self.turn_open:

@@ -25,12 +25,16 @@ class UsageMeter:
         given = object_at(result, "usage")
         quota = object_at(result, "_meta", "quota", "token_count")
         if given:
-            self.usage += Usage(
+            used = Usage(
                 input_tokens=count_of(given.get("inputTokens")),
-                output_tokens=count_of(given.get("outputTokens")) + count_of(given.get("thoughtTokens")),
+                output_tokens=count_of(given.get("outputTokens")),
                 cache_read_tokens=count_of(given.get("cachedReadTokens")),
                 cache_write_tokens=count_of(given.get("cachedWriteTokens")),
             )
+            # What was thought is a part of the output with some (codex-acp 2.6.0), as their total says.
+            if count_of(given.get("totalTokens")) != sum(used.model_dump().values()):
+                used += Usage(output_tokens=count_of(given.get("thoughtTokens")))
+            self.usage += used
         elif quota:
             self.usage += Usage(
                 input_tokens=count_of(quota.get("input_tokens")), output_tokens=count_of(quota.get("output_tokens"))
