@@ -73,6 +73,8 @@ class AcpConversation:
         self._approvals, self._check = approvals, check
         self._sent: set[str] = set()
         self._heard = self._spoken = 0
+        self._told_again = False
+        """The session that is gone on with has been told again."""
         self._remembered: dict[str, OutgoingDecision] = {}
         self._waiting: dict[str, Frame] = {}
         """Questions that a person has been asked, by the approval's id."""
@@ -115,6 +117,8 @@ class AcpConversation:
         """Deliver a message once, and return its settlement so far. Raises ChannelClosed."""
         if message.end:
             return await self._end(message)
+        if self._transcript.hopeless:  # it is being stopped, and may have no session: the next process is told
+            raise ChannelClosed("the process is being stopped")
         if message.attachments and not self._sees:
             return Settlement(id=message.id, state="rejected", how=UNANNOUNCED)  # and the turn goes on
         if message.kind == "steer":
@@ -219,8 +223,8 @@ class AcpConversation:
     def _is_open(self) -> bool:
         """The first prompt was written, or none is to be."""
         script, prompt = self._transcript, self._opening.prompt
-        begun = script.opened is not None and (prompt is None or self._was_written(prompt[0]))
-        return begun or script.hopeless is not None or script.finished
+        begun = self._told_again if prompt is None else self._was_written(prompt[0])
+        return (script.opened is not None and begun) or script.hopeless is not None or script.finished
 
     async def _drive(self) -> None:
         """Write what is due after each record, until cancelled or the process has ended."""
@@ -259,9 +263,9 @@ class AcpConversation:
                 else:
                     await self._write(command, line)
                 return False
+        if opening.session is not None and not self._told_again:
+            await self._quiet()
         if opening.prompt is not None and not self._was_written(opening.prompt[0]):
-            if opening.session is not None:
-                await self._quiet()
             command, text = opening.prompt
             if opening.images and not self._sees:
                 self._fail(f"attachments: {UNANNOUNCED}")
@@ -271,12 +275,13 @@ class AcpConversation:
 
     async def _quiet(self) -> None:
         """Wait until a session that is loaded has been told again: Gemini CLI (0.61) does that after its answer."""
-        until = time.monotonic() + LOADED_S
-        while time.monotonic() < until:
+        until, heard = time.monotonic() + LOADED_S, -1
+        while not self._transcript.prompted and self._heard != heard and time.monotonic() < until:
             heard = self._heard
             await asyncio.sleep(QUIET_S)
-            if self._heard == heard:
-                return
+        self._told_again = True
+        async with self._changed:
+            self._changed.notify_all()
 
     async def _open_session(self) -> None:
         script, opening = self._transcript, self._opening
