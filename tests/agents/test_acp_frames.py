@@ -9,8 +9,10 @@ from activities.agents.acp import session_start
 from activities.agents.acp.messages import FAILED
 from activities.agents.acp.tools import MAX_OPEN
 from activities.agents.acp.transcript import AcpTranscript
+from activities.agents.gemini.transcript import GeminiTranscript
 from steersman.contracts.events import EventBase
 from tests.agents.journals import Line
+from tests.agents.test_claude_journals import KILLED
 
 DIFF = {"type": "diff", "path": "/w/a", "oldText": "x", "newText": "y"}
 TEXT = {"type": "content", "content": {"type": "text", "text": "updated"}}
@@ -19,8 +21,8 @@ TEXT = {"type": "content", "content": {"type": "text", "text": "updated"}}
 class Said:
     """A transcript of which the first turn has begun, and what it is told."""
 
-    def __init__(self) -> None:
-        self.transcript = AcpTranscript()
+    def __init__(self, transcript: AcpTranscript | None = None) -> None:
+        self.transcript = transcript or AcpTranscript()
         self.events: list[Any] = []
         self._seq = 0
         self.write("initialize", method="initialize")
@@ -234,3 +236,35 @@ def test_an_option_without_a_category_is_known_by_its_id() -> None:
     line = session_start.set_value(session_start.Setting("mode", "code"), "s", opened)
     assert json.loads(line or "{}")["params"] == {"sessionId": "s", "configId": "mode", "value": "code"}
     assert session_start.offered("mode", opened) == ["code"]
+
+
+class TestGemini:
+    """It takes a turn that was cancelled out of its session."""
+
+    def test_what_was_told_in_turns_that_were_cancelled_is_known_until_one_ends_well(self) -> None:
+        said = Said(GeminiTranscript())
+        for number in range(2):
+            said.write(f"interrupt-{number}", method="session/cancel")
+            said.answer(f"message-{number - 1}" if number else "prompt", stopReason="cancelled")
+            assert said.transcript.told == ["x"] * (number + 1)
+            assert said.transcript.verdict(KILLED).unsaved == ("x",) * (number + 1)
+            said.prompt(f"message-{number}")
+        assert said.transcript.verdict(KILLED).unsaved == ()  # its file has a turn that ends with the process
+        said.answer("message-1", stopReason="end_turn")
+        assert said.transcript.told == []
+
+    def test_an_end_of_the_run_is_not_awaited(self) -> None:
+        said = Said(GeminiTranscript())
+        said.say("half")
+        said.update("tool_call", toolCallId="c", kind="execute", title="Run", status="in_progress")
+        said.write("end-m", method="_steersman/end")
+        transcript = said.transcript
+        assert transcript.finished
+        assert [(each.state, each.how) for each in transcript.settlements()] == [("acknowledged", "interrupted")]
+        assert [each.type for each in said.events[-2:]] == ["tool_result", "progress"]
+        assert transcript.progress.said == "half"
+
+    @pytest.mark.parametrize("kind", [AcpTranscript, GeminiTranscript])
+    def test_other_agents_forget_nothing(self, kind: type[AcpTranscript]) -> None:
+        said = Said(kind())
+        assert said.transcript.told == (["x"] if kind.forgets else [])

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from activities.agents.acp.agent import AcpAgent
+from activities.agents.prompts import told_again
 from activities.shim.client.journal import RecordParser
 from tests.agents.stage import deliver, message, staged
 
@@ -42,7 +43,7 @@ for line in sys.stdin:
         tell(id=prompt, result={"stopReason": "cancelled"})
     elif method == "session/prompt":
         prompt = ident
-        say("told: " + frame["params"]["prompt"][-1]["text"])
+        say("told: " + " ".join(each["text"] for each in frame["params"]["prompt"]))
         if loaded or refuses and ident != "prompt":
             tell(id=prompt, result={"stopReason": "end_turn"})
 """
@@ -70,10 +71,11 @@ async def test_a_process_that_lost_the_session_is_told_nothing(tmp_path: Path) -
     """It is being stopped. What is said meanwhile is for the one that follows."""
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    request = {"agent": "acp", "command": [sys.executable, str(program), "refuses"], "prompt": "x"}
+    command = [sys.executable, str(program), "refuses"]
+    request = {"agent": "acp", "command": command, "prompt": "x", "system_prompt": "be brief"}
     async with staged(tmp_path, AcpAgent(), {}, request) as stage:
         session, task = stage.start()
-        await stage.wait_for("message", role="assistant", text="told: x", delta=True)
+        await stage.wait_for("message", role="assistant", text="told: be brief x", delta=True)
         await deliver(session, message("interrupt"))
         await stage.kill()
         await stage.pid(2)
@@ -81,5 +83,6 @@ async def test_a_process_that_lost_the_session_is_told_nothing(tmp_path: Path) -
         outcome = await task
         written = RecordParser().feed((stage.directory.attempt(2) / "journal").read_bytes())
     assert [each.id for each in written if each.stream == "in"] == ["initialize", "session"]
-    assert (outcome.text, outcome.attempts) == ("told: go on", 3)
+    assert outcome.text == f"told: be brief {told_again(['x'])} go on"  # it waited, as the person had wished
+    assert outcome.attempts == 3
     assert {each.id: each.state for each in outcome.messages}["m-2"] == "acknowledged"

@@ -1,5 +1,6 @@
 """What Gemini CLI does beyond every agent that speaks ACP: whose settings count, when a session may be loaded."""
 
+import asyncio
 import json
 import time
 from datetime import UTC, datetime
@@ -14,7 +15,9 @@ from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import PlaceError
 from steersman.contracts.request import parse_request
 from tests.agents.kits import GeminiKit
-from tests.scripted_model import ScriptedModel, say
+from tests.agents.stage import deliver, end, message
+from tests.scripted_model import ScriptedModel, hold, say
+from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -49,6 +52,42 @@ async def test_its_tokens_are_counted(gemini: GeminiKit) -> None:
     async with gemini.run(say("done"), model="gemini-2.5-flash") as stage:
         outcome = await stage.play()
     assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (100, 20)
+
+
+async def test_what_a_cancelled_turn_was_told_is_told_again(gemini: GeminiKit) -> None:
+    """Gemini takes the turn out of its session, and would know nothing of the task."""
+    async with gemini.run(hold("one"), say("two"), prompt="the task", system_prompt="be brief") as stage:
+        session, task = stage.start()
+        await gemini.script.wait_held()
+        await deliver(session, message("interrupt", "rather that"))
+        outcome = await task
+        assert [each.text for each in stage.said("message", role="user")] == ["the task", "rather that"]
+    assert outcome.text == "two"
+    assert all(gemini.script.requests[-1].saw(each) for each in ("be brief", "the task", "rather that"))
+
+
+@pytest.mark.exhaustive
+@pytest.mark.parametrize("ends", ["end", "kill"])
+async def test_a_session_whose_turn_was_interrupted_goes_on(gemini: GeminiKit, ends: str) -> None:
+    """Ended by a person, with the next run; killed while it waits for one, with the next process."""
+    async with gemini.run(hold("one"), say("two"), prompt="the task") as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", role="assistant", delta=True)
+        if ends == "end":
+            await deliver(session, end())
+        else:
+            await deliver(session, message("interrupt"))
+            await stage.kill()
+            await until(lambda: len(stage.listener.handles) == 3, 90)  # the second one finds no session
+            await deliver(session, message("interrupt", "and then?", "m-2"))
+        async with asyncio.timeout(100):
+            outcome = await task
+    if ends == "end":
+        assert (outcome.text, outcome.stop_reason) == ("one", "interrupted")
+        async with gemini.again(say("two"), session=outcome.session_id, prompt="and then?") as stage:
+            outcome = await stage.play()
+    assert (outcome.status, outcome.text) == ("succeeded", "two")
+    assert all(gemini.script.requests[-1].saw(each) for each in ("the task", "and then?"))
 
 
 @pytest.mark.parametrize("needed", ["trust", "session", "nothing"])

@@ -104,7 +104,11 @@ class AcpAgent:
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> AcpTranscript:
         """See ports.Agent."""
         session, structured = _session(request, resumption), request.output_schema is not None
-        return self.transcript_kind(session, resumption, structured=structured)
+        found = self.transcript_kind(session, resumption, structured=structured)
+        if resumption and resumption.parked:
+            told = () if resumption.session_id else (_first_prompt(request),)
+            found.told = list(resumption.unsaved or told)
+        return found
 
     def session_wait_s(self, request: RunRequest, session: str) -> float:
         """Seconds before this session may be asked for."""
@@ -123,8 +127,10 @@ class AcpAgent:
         assert isinstance(transcript, AcpTranscript)
         resumption = transcript.resumption
         prompt: tuple[str, str] | None = (frames.PROMPT, _first_prompt(request))
-        if resumption and resumption.session_id:
-            prompt = None if resumption.parked else (f"resume-{resumption.attempt}", CONTINUE_PROMPT)
+        if resumption and resumption.parked:
+            prompt = None
+        elif resumption and resumption.session_id:
+            prompt = f"resume-{resumption.attempt}", CONTINUE_PROMPT
         opening = Opening(
             session=_session(request, resumption),
             fork=request.fork_session and not (resumption and resumption.session_id),

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import ClassVar, Final, Literal
 
 from activities.agents.acp import approvals, frames, session_start, tools
 from activities.agents.acp.messages import Messages
@@ -20,6 +20,7 @@ from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.command_ids import INTERRUPT, MESSAGE
 from activities.agents.frames import Frame
 from activities.agents.interrupts import LastInterrupt
+from activities.agents.prompts import told_again
 from activities.agents.structured import asking_again
 from activities.ports.agent import END_PREFIX, AnswerCheck, ApprovalRequester
 from activities.ports.runtime import Channel, ChannelClosed, Record
@@ -59,6 +60,9 @@ class Opening:
 
 class AcpConversation:
     """See ports.Conversation."""
+
+    _end_method: ClassVar[str] = "session/cancel"
+    """What ends the run with its turn."""
 
     def __init__(
         self,
@@ -153,12 +157,12 @@ class AcpConversation:
     def _messages(self) -> Messages:
         return self._transcript.messages
 
-    async def _cancel(self, command: str) -> None:
+    async def _cancel(self, command: str, method: str = "session/cancel") -> None:
         """End the turn. The protocol has clients answer what the agent asks at that moment, as cancelled."""
         self._denials.clear()
         self._transcript.owed.clear()
         session = self._transcript.progress.session_id or ""
-        await self._write(command, frames.notification("session/cancel", {"sessionId": session}))
+        await self._write(command, frames.notification(method, {"sessionId": session}))
         for question in list(self._transcript.pending.values()):
             if approvals.is_approval(question):
                 await self._withdraw(question)
@@ -166,7 +170,7 @@ class AcpConversation:
     async def _end(self, message: OutgoingMessage) -> Settlement:
         """Interrupt the turn and end the run with it. Only the first end of a run is written."""
         if not self._messages.ending:
-            await self._cancel(END_PREFIX + message.id)
+            await self._cancel(END_PREFIX + message.id, self._end_method)
         if not await self._until(lambda: self._transcript.finished, SETTLEMENT_TIMEOUT_S):
             return Settlement(id=message.id, state="delivered")
         known = self._messages.settlement(message.id)  # None for a second end, which is not written
@@ -263,7 +267,7 @@ class AcpConversation:
                 else:
                     await self._write(command, line)
                 return False
-        if opening.session is not None and not self._told_again:
+        if not self._told_again:
             await self._quiet()
         if opening.prompt is not None and not self._was_written(opening.prompt[0]):
             command, text = opening.prompt
@@ -276,7 +280,8 @@ class AcpConversation:
     async def _quiet(self) -> None:
         """Wait until a session that is loaded has been told again: Gemini CLI (0.61) does that after its answer."""
         until, heard = time.monotonic() + LOADED_S, -1
-        while not self._transcript.prompted and self._heard != heard and time.monotonic() < until:
+        is_new = self._opening.session is None or self._transcript.prompted
+        while not is_new and self._heard != heard and time.monotonic() < until:
             heard = self._heard
             await asyncio.sleep(QUIET_S)
         self._told_again = True
@@ -337,8 +342,13 @@ class AcpConversation:
             await self._prompt(frames.REPAIR, self._content((asking_again(wrong[:1000]),)))
 
     async def _prompt(self, command: str, content: Sequence[Frame]) -> None:
-        session = self._transcript.progress.session_id or ""
-        await self._write(command, frames.prompt(command, session, content))
+        script, opening = self._transcript, self._opening
+        lost = [] if script.turn_open else script.told
+        # Begun again while it waits for a person, the agent is given no prompt that would have this.
+        is_first = opening.session is None and opening.prompt is None and not script.prompted
+        before = frames.text_blocks(script.start.preamble if is_first else "", told_again(lost))
+        session = script.progress.session_id or ""
+        await self._write(command, frames.prompt(command, session, [*before, *content]))
 
     def _content(self, texts: tuple[str, ...], images: Sequence[Attachment] = ()) -> list[Frame]:
         said = session_start.plain(texts) if self._transcript.start.restricted else texts

@@ -25,6 +25,8 @@ VERSION: Final = 1
 MAX_ASKED: Final = 100
 """This many requests of the agent may be open at one time; further ones are dropped."""
 MAX_WITHDRAWN: Final = 1_000
+MAX_TOLD: Final = 100
+"""This many texts are told again to a session that has lost them; of more the newest, and the first."""
 _SESSION: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,199}")
 
 
@@ -65,6 +67,7 @@ class AcpSnapshot(Snapshot):
     _error: ErrorField
     version: Literal[1] = VERSION
     _outputs: ToolOutputs = field(default_factory=ToolOutputs)
+    told: Annotated[list[str], Field(max_length=MAX_TOLD + 1)] = field(default_factory=list)
 
     @classmethod
     def names(cls) -> Iterator[str]:
@@ -73,7 +76,7 @@ class AcpSnapshot(Snapshot):
 
     def frames(self) -> Iterable[Any]:
         """See Snapshot."""
-        return (self.pending, self._calls, self.abilities, self.opened, self.steered)
+        return (self.pending, self._calls, self.abilities, self.opened, self.steered, self.told)
 
     def counts(self) -> bool:
         """Whether the progress has what was metered."""

@@ -21,14 +21,14 @@ from activities.agents.acp.frames import (
 )
 from activities.agents.acp.messages import Messages
 from activities.agents.acp.session_start import Start, start_of
-from activities.agents.acp.snapshot import MAX_ASKED, MAX_WITHDRAWN, AcpSnapshot, is_session
+from activities.agents.acp.snapshot import MAX_ASKED, MAX_TOLD, MAX_WITHDRAWN, AcpSnapshot, is_session
 from activities.agents.acp.usage import UsageMeter
 from activities.agents.command_ids import MESSAGE
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.agents.structured import answer_in
 from activities.agents.tool_output import ToolOutputs
-from activities.ports.agent import ExitFact, Progress, Resumption, Verdict
+from activities.ports.agent import END_PREFIX, ExitFact, Progress, Resumption, Verdict
 from activities.ports.runtime import Record
 from activities.untrusted_json import name_of, object_at, objects_in, text_of
 from steersman.contracts.activities import Settlement
@@ -63,6 +63,10 @@ class AcpTranscript:
     """
 
     snapshot_kind: ClassVar[type[AcpSnapshot]] = AcpSnapshot
+    forgets: ClassVar[bool] = False
+    """The session may lose a turn that is cancelled, and what was told in it."""
+    ends_with_process: ClassVar[bool] = False
+    """An end of the run is no cancel: the turn ends with the process."""
 
     def __init__(
         self, session: str | None = None, resumption: Resumption | None = None, *, structured: bool = False
@@ -85,15 +89,16 @@ class AcpTranscript:
         """The answer to the request for the session, None before it."""
         self.steered: dict[str, list[Frame]] = {}
         """Content blocks of the messages that are to steer the turn, until the agent has said what became of them."""
+        self.told: list[str] = []
+        """What people said in turns that the session may have lost, the open one among them."""
         self.set_up: set[str] = set()
         """Ids of the settings that the agent has answered."""
         self.answer_accepted = False
         """A worker has held the answer against the schema. Not in snapshots: the next one does it again."""
         self.owed: set[str] = set()
         """Ids of texts that the worker is about to write: the process is not let go before. Not in snapshots either."""
-        self._session = session
+        self._session, self._structured = session, structured
         self._resumes = bool(resumption and resumption.session_id)
-        self._structured = structured
         self._meter = UsageMeter()
         self._calls: dict[str, Frame] = {}
         self._outputs = ToolOutputs()
@@ -167,7 +172,7 @@ class AcpTranscript:
         """See ports.Transcript."""
         if self._no_session and self._resumes:
             # The process before this one died before the agent had saved its session.
-            return Verdict(self.hopeless, resumable=True, start_over=True)
+            return Verdict(self.hopeless, resumable=True, start_over=True, unsaved=self._unsaved)
         if self.hopeless:
             return Verdict(self.hopeless)
         if self.turn_over and not self.parked:
@@ -175,8 +180,13 @@ class AcpTranscript:
         signalled = exit_fact.signal or (exit_fact.code or 0) > 128
         if self._begun or signalled or exit_fact.lost or exit_fact.reason != "exited":
             can_go_on = self.progress.session_id is None or self._resumable
-            return Verdict(crash(exit_fact), resumable=can_go_on)
+            return Verdict(crash(exit_fact), resumable=can_go_on, unsaved=self._unsaved)
         return Verdict(crash(exit_fact))
+
+    @property
+    def _unsaved(self) -> tuple[str, ...]:
+        """A turn that a crash has cut off is in the session, one that a person has interrupted may not be."""
+        return tuple(self.told) if self.parked else ()
 
     @property
     def _resumable(self) -> bool:
@@ -193,6 +203,9 @@ class AcpTranscript:
             found = (
                 self._input(time, record.id, frame) if record.stream == "in" else self._output(time, record.seq, frame)
             )
+            if self.messages.ending and self.ends_with_process:
+                for command in list(self.messages.open):
+                    found = [*found, *self._turn_ended(time, command, {"stopReason": "cancelled"}, None)]
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             found = [ErrorEvent(time=time, message=f"a frame of the agent could not be read: {error!r}"[:500])]
         if self.messages.ending and not self.turn_open:
@@ -215,7 +228,7 @@ class AcpTranscript:
         self.owed.discard(command)
         if method == "initialize":
             self.start = start_of(frame)
-        if method == "session/cancel":
+        if method == "session/cancel" or command.startswith(END_PREFIX):
             self.messages.cancel_written(command)
         if method == "_session/steering":
             self.messages.steering_written(command)
@@ -228,6 +241,9 @@ class AcpTranscript:
         if not self.turn_open:
             before = self._flush(time)  # what was said after the last turn's end is no part of the next one
             self._spoken = ""
+        if self.forgets or self.told:
+            self.told.append(prompt_text(frame) if self.told else "\n\n".join(_texts(frame)))
+            del self.told[1 : len(self.told) - MAX_TOLD + 1]
         self.messages.prompt_written(command)
         self.steered.pop(command.removeprefix(AGAIN), None)
         return [*before, self._told(time, command, frame)]
@@ -439,6 +455,8 @@ class AcpTranscript:
         found += self._turn_used(time, result)
         if self.turn_open:
             return found
+        if not (cancelled and self.forgets):
+            self.told.clear()
         self._answered_once = True
         denied, self._denied = self._denied, ""
         self.parked = cancelled and asked_to
@@ -477,6 +495,10 @@ class AcpTranscript:
 
 def prompt_text(frame: Frame) -> str:
     """The text of a prompt that was written, without what precedes a person's words."""
-    blocks = objects_in(object_at(frame, "params").get("prompt"))
-    texts = [text_of(each.get("text")) for each in blocks if each.get("type") == "text"]
+    texts = _texts(frame)
     return texts[-1] if texts else ""
+
+
+def _texts(frame: Frame) -> list[str]:
+    blocks = objects_in(object_at(frame, "params").get("prompt"))
+    return [text_of(each.get("text")) for each in blocks if each.get("type") == "text"]

@@ -8,12 +8,17 @@ folder would refuse the others.
 import json
 from collections.abc import Mapping
 from pathlib import Path, PurePath
+from typing import ClassVar
 
 from activities.agents import programs
 from activities.agents.acp.agent import AcpAgent
+from activities.agents.acp.conversation import AcpConversation
 from activities.agents.acp.session_start import Setting
+from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.gemini import trust
+from activities.agents.gemini.conversation import GeminiConversation
 from activities.agents.gemini.sessions import GeminiSessions, wait_s
+from activities.agents.gemini.transcript import GeminiTranscript
 from activities.ports.admission import Admission, Program, WorkspaceFiles
 from activities.ports.agent import Resumption
 from activities.ports.place import PlaceInfo
@@ -62,6 +67,8 @@ class GeminiAgent(AcpAgent):
 
     name = "gemini"
     files = FILES
+    conversation_kind: ClassVar[type[AcpConversation]] = GeminiConversation
+    transcript_kind: ClassVar[type[AcpTranscript]] = GeminiTranscript
     sessions: AgentSessions | None = GeminiSessions()
 
     def __init__(self, environ: Mapping[str, str]) -> None:
