@@ -172,6 +172,19 @@ class TestTurns:
         settled = {each.id: (each.state, each.how) for each in said.transcript.settlements()}
         assert settled["m-2"] == ("unverified", FAILED)
 
+    @pytest.mark.parametrize(("interrupted", "state"), [(False, "denied"), (True, "withdrawn")])
+    def test_a_denial_of_which_the_agent_offers_no_option(self, interrupted: bool, state: str) -> None:  # noqa: FBT001
+        """It is told that the turn was cancelled, which no agent takes for a yes, and some give the turn up."""
+        said = Said()
+        said.ask(toolCallId="c", kind="execute")
+        if interrupted:
+            said.write("interrupt-m", method="session/cancel")
+        said.write("answer", id=1, result={"outcome": {"outcome": "cancelled"}})
+        said.answer("prompt", stopReason="cancelled")
+        assert [each.state for each in said.all("permission")] == ["asked", state]
+        why = [] if interrupted else ["the agent gave its turn up, as execute was denied"]
+        assert [each.message for each in said.all("error")] == why
+
 
 class TestSteering:
     @pytest.mark.parametrize(

@@ -222,6 +222,11 @@ class AcpTranscript:
             if question is None or not approvals.is_approval(question):
                 return []
             answer = approvals.answered(time, question, frame)
+            interrupted = self.messages.interrupting or self.messages.ending or not self.turn_open
+            if (
+                answer.state == "withdrawn" and not interrupted and not self.is_pointless(question)
+            ):  # the agent offers nothing of what was decided
+                answer = answer.model_copy(update={"state": "denied"})
             self._denied = answer.tool if answer.state == "denied" else ""
             return [answer]
         self.messages.written.add(command)
