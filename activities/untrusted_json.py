@@ -60,9 +60,13 @@ def parse_object(text: str | bytes) -> dict[str, Any]:
 
 
 def parse_line(line: bytes) -> dict[str, Any] | None:
-    """The object of a line of UTF-8 JSON, encodable as UTF-8; None for anything else."""
+    """The object of a line of UTF-8 JSON, encodable as UTF-8; None for anything else.
+
+    Bytes that are no UTF-8 become replacement characters: the rest of what an agent said is worth having.
+    """
+    text = line.decode("utf-8-sig", "replace")
     try:
-        value = json.loads(line, parse_constant=str)  # NaN and Infinity, which only Python writes, become texts
+        value = json.loads(text, parse_constant=str)  # NaN and Infinity, which only Python writes, become texts
         if not isinstance(value, dict):
             return None
         return _encodable(value) if _SURROGATE.search(line) else value

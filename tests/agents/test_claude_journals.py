@@ -374,8 +374,9 @@ class TestHostileLines:
         found.feed(line({"type": "command_lifecycle", "command_uuid": "u", "state": "completed"}))
         assert found.settlements() == []
 
-    def test_lone_surrogates_are_replaced(self) -> None:
-        frame = parse_frame(b'{"type":"assistant","message":{"content":"\\ud800x","role":"\\ud83d\\ude00"}}')
+    @pytest.mark.parametrize("broken", [rb"\ud800", b"\xed\xa0\x80", b"\xff"], ids=["escape", "surrogate", "no UTF-8"])
+    def test_what_is_no_text_is_replaced(self, broken: bytes) -> None:
+        frame = parse_frame(b'{"message":{"content":"' + broken + rb'x","role":"\ud83d\ude00"}}')
         assert frame is not None
         assert frame["message"]["content"].encode().endswith(b"x")
         assert frame["message"]["role"] == "\N{GRINNING FACE}"

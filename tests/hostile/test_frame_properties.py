@@ -69,8 +69,11 @@ def mutated(draw: st.DrawFn) -> Any:
     return frame
 
 
-lines = st.builds(lambda frame: json.dumps(frame).encode(), mutated() | st.dictionaries(texts, values)) | st.binary(
-    max_size=50
+frames = mutated() | st.dictionaries(texts, values)
+lines = (
+    st.builds(lambda frame: json.dumps(frame).encode(), frames)
+    | st.builds(lambda frame: json.dumps(frame, ensure_ascii=False).encode("utf-8", "surrogatepass"), frames)
+    | st.binary(max_size=50)
 )
 records = st.lists(st.tuples(st.sampled_from(STREAMS), lines, texts), max_size=25).map(
     lambda drawn: [
