@@ -2,6 +2,7 @@
 service is not asked for ever, and nobody else speaks to its server.
 """
 
+import asyncio
 import json
 import time
 import urllib.error
@@ -15,14 +16,17 @@ import pytest
 from activities.agents.opencode import telemetry
 from activities.agents.opencode.agent import CONTENT, PLUGIN, OpencodeAgent
 from activities.agents.opencode.telemetry import Reading
+from activities.agents.opencode.transcript import OpencodeTranscript
 from activities.ports.admission import Admission
 from activities.untrusted_json import object_at
 from steersman.contracts.errors import AgentFailed, AuthenticationFailed, ErrorType, InvalidRequest
+from steersman.contracts.events import ProgressEvent
 from steersman.contracts.request import parse_request
+from tests.agents.journals import Line
 from tests.agents.kits import OpencodeKit
-from tests.agents.stage import deliver, message
+from tests.agents.stage import deliver, message, word
 from tests.agents.test_acp import END
-from tests.scripted_model import Hold, Say, ScriptedModel, Tool, Usage, answer, fail, hold, say
+from tests.scripted_model import Hold, Request, Say, ScriptedModel, Step, Tool, Usage, answer, fail, hold, say
 from tests.support.processes import until
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
@@ -69,6 +73,71 @@ class TestUsage:
             outcome = await stage.play()
         assert (outcome.status, outcome.error) == ("failed", ErrorType.BUDGET_EXCEEDED)
         assert outcome.turns < 10
+
+
+TASK = Tool("task", {"description": "look", "prompt": "look around", "subagent_type": "general"})
+
+
+class TestSubagents:
+    """opencode tells of a subagent's session nothing but what the plugin tells."""
+
+    @pytest.mark.parametrize(
+        "decision", ["allow", *(pytest.param(each, marks=pytest.mark.exhaustive) for each in ("deny", "interrupt"))]
+    )
+    async def test_what_one_asks_a_person_is_asked(self, opencode: OpencodeKit, decision: str) -> None:
+        def end(request: Request) -> Step:
+            return say("done") if request.saw("do it") else say("I looked")
+
+        steps = (answer(TASK), answer(opencode.shell("touch asked")), end, end)
+        async with opencode.run(*steps, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            assert (asked.approval.tool, asked.approval.input["command"]) == ("execute", "touch asked")
+            await stage.detach()
+            session, task = stage.start()
+            if decision == "interrupt":
+                await deliver(session, message("interrupt", "go on"))
+            else:
+                await deliver(session, word(asked.approval.id, decision, asked.approval.tool))
+            async with asyncio.timeout(40):
+                outcome = await task
+            assert (stage.workspace / "asked").exists() == (decision == "allow")
+            uses = stage.said("tool_use")
+            assert [each.name for each in uses] == ["think"]
+            assert [each.id for each in stage.said("tool_result")] == [each.id for each in uses]
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+
+    @pytest.mark.exhaustive
+    async def test_what_opencode_asks_about_by_itself_is_allowed_in_mode_full(self, opencode: OpencodeKit) -> None:
+        """Of a file that is outside its directory it asks whether or not it is told to."""
+        looks = Tool("read", {"filePath": "/etc/passwd"})
+        async with opencode.run(answer(TASK), answer(looks), say("I looked"), say("done")) as stage:
+            config = json.loads(stage.environment[CONTENT])
+            del config["permission"]
+            stage.environment[CONTENT] = json.dumps(config)
+            outcome = await stage.play()
+            assert [each.state for each in stage.said("permission")] == ["asked", "allowed"]
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+
+    def test_ones_service_is_not_waited_for_for_ever_either(self) -> None:
+        transcript = OpencodeTranscript()
+        retry = {"sessionId": "ses_sub", "attempt": 1, "message": "slow down", "next": (time.time() + 3600) * 1000}
+        frame = {"jsonrpc": "2.0", "method": "_steersman/retry", "params": retry}
+        (told,) = transcript.feed(Line(1, int(time.time() * 1000), "out", json.dumps(frame).encode()))
+        assert isinstance(told, ProgressEvent)
+        assert "asks for patience" in str(transcript.hopeless)
+
+
+@pytest.mark.exhaustive
+async def test_tools_whose_end_nobody_would_see_are_not_offered(opencode: OpencodeKit) -> None:
+    asks = Tool("question", {"questions": [{"question": "red?", "header": "colour", "options": []}]})
+    behind = Tool("task", {**TASK.input, "background": True})
+    every = ("EXPERIMENTAL", "ENABLE_QUESTION_TOOL", "EXPERIMENTAL_BACKGROUND_SUBAGENTS")
+    operators = {f"OPENCODE_{each}": "true" for each in every}
+    async with opencode.run(answer(asks), answer(behind), say("done"), env=operators) as stage:
+        outcome = await stage.play()
+        (_, refused) = stage.said("tool_result")
+    assert (outcome.status, outcome.text, refused.is_error) == ("succeeded", "done", True)
 
 
 class TestSteer:

@@ -292,8 +292,11 @@ class AcpTranscript:
             self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
             return []
         self.messages.turn_shown()
-        tools.begun(approvals.call_of(frame), self._calls)
-        told = tools.told(time, approvals.call_of(frame), self._calls, now=True)
+        call, told = approvals.call_of(frame), list[EventBase]()
+        # Of a subagent's calls (opencode) nobody tells the end.
+        if object_at(frame, "params").get("sessionId") == self.progress.session_id:
+            tools.begun(call, self._calls)
+            told = tools.told(time, call, self._calls, now=True)
         question = self.pending[key_of(frame.get("id"))] = approvals.kept(frame, record, self._calls)
         return [*self._flush(time), *told, *approvals.asked(time, question)]
 

@@ -55,6 +55,8 @@ FILES = WorkspaceFiles(
 """Files of a workspace that opencode loads by itself, unless it is told not to."""
 
 LOADED = (".opencode", "opencode.json", "opencode.jsonc")
+_NOT_HERE = ("OPENCODE_ENABLE_QUESTION_TOOL", "OPENCODE_EXPERIMENTAL_BACKGROUND_SUBAGENTS")
+"""Tools whose end nobody would see: a question that the protocol cannot ask, work that goes on after the turn."""
 _UNTRUSTED = ("PROJECT_CONFIG", "CLAUDE_CODE_SKILLS", "EXTERNAL_SKILLS")
 
 
@@ -100,6 +102,7 @@ class OpencodeAgent(AcpAgent):
             **own,
             **{f"OPENCODE_DISABLE_{what}": "1" for what in ("AUTOUPDATE", *off)},
             "OPENCODE_PURE": "0",  # "1" loads no plugins
+            **dict.fromkeys(_NOT_HERE, "false"),
             "BUN_TMPDIR": str(files),  # each process unpacks a library of 6 MB there, and leaves it
             "OPENCODE_SERVER_PASSWORD": secrets.token_urlsafe(32),
             CONTENT: json.dumps(_configuration(request, admission.environment.get(CONTENT, ""), files / PLUGIN)),

@@ -1,12 +1,55 @@
 // Loaded by opencode: tells in the stream of the Agent Client Protocol what the protocol leaves out. What each step has
 // used, which messages the model has read, why its service is asked again. Texts are cut: the frames are for counting.
+// And it asks there what a subagent asks, which opencode asks nobody, and for which the subagent waits for ever.
 const TEXT = 4000
+const NEWLINE = 10
+const KINDS = {
+  bash: "execute", shell: "execute", webfetch: "fetch", grep: "search", glob: "search", read: "read", task: "think",
+  edit: "edit", write: "edit", patch: "edit", apply_patch: "edit",
+} // as opencode has them for its own session
+const OPTIONS = [
+  { optionId: "once", kind: "allow_once", name: "Allow once" },
+  { optionId: "always", kind: "allow_always", name: "Always allow" },
+  { optionId: "reject", kind: "reject_once", name: "Reject" },
+]
 
-export const Steersman = async () => {
+export const Steersman = async ({ client }) => {
   const users = new Set()
   const begun = new Set() // answers that this process gives: a fork tells those of the past, too, as they ended
-  const tell = (what, params) =>
-    process.stdout.write(JSON.stringify({ jsonrpc: "2.0", method: `_steersman/${what}`, params }) + "\n")
+  const asked = new Map() // unanswered questions of subagents: id -> session
+  const write = (frame) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", ...frame }) + "\n")
+  const tell = (what, params) => write({ method: `_steersman/${what}`, params })
+
+  const ask = async ({ id, sessionID, permission, patterns, metadata, tool }) => {
+    if (!listens) process.stdin.on("data", read) // not before opencode reads there, which would miss what has come
+    listens = true
+    asked.set(id, sessionID)
+    const session = await client.session.get({ path: { id: sessionID } })
+    if (!session.data?.parentID) asked.delete(id) // opencode asks that itself
+    if (!asked.has(id)) return
+    const title = `${permission}: ${patterns.join(", ")}`
+    const kind = KINDS[permission] ?? "other"
+    const toolCall = { toolCallId: tool?.callID ?? id, status: "pending", title, kind, rawInput: metadata }
+    write({ id, method: "session/request_permission", params: { sessionId: sessionID, toolCall, options: OPTIONS } })
+  }
+
+  const answer = ({ id, method, result }) => {
+    if (method !== undefined || !asked.has(id)) return
+    const path = { id: asked.get(id), permissionID: id }
+    asked.delete(id)
+    const response = result?.outcome?.optionId ?? "reject"
+    return client.postSessionIdPermissionsPermissionId({ path, body: { response } })
+  }
+
+  let listens = false
+  let rest = []
+  const read = (data) => {
+    rest.push(data)
+    if (!data.includes(NEWLINE)) return
+    const lines = Buffer.concat(rest).toString().split("\n")
+    rest = [Buffer.from(lines.pop())]
+    for (const line of lines) if (asked.size && line.includes('"id": "per_')) answer(JSON.parse(line))
+  }
 
   const failure = (error) => {
     const data = error?.data ?? {}
@@ -51,6 +94,9 @@ export const Steersman = async () => {
       else if (type === "session.error") tell("error", { sessionId: properties.sessionID, error: failure(properties.error) })
       else if (type === "session.status" && properties.status.type === "retry")
         tell("retry", { sessionId: properties.sessionID, ...properties.status })
+      else if (type === "permission.asked") await ask(properties)
+      else if (type === "permission.replied" && asked.delete(properties.requestID))
+        write({ method: "$/cancel_request", params: { requestId: properties.requestID } })
     },
   }
 }

@@ -69,6 +69,8 @@ class OpencodeTranscript(AcpTranscript):
                 self.loaded = True
             case "step":
                 return self._step(time, params)
+            case "retry":
+                return self._retry(time, params)  # a subagent's, too: the agent waits for it
             case _ if params.get("sessionId") != self.progress.session_id:
                 pass  # a subagent's
             case "heard":
@@ -78,8 +80,6 @@ class OpencodeTranscript(AcpTranscript):
                     self.messages.prompt_read(command, mid_turn=joined)
             case "error":
                 self._told_failure = telemetry.failure(object_at(params, "error"), time) or self._told_failure
-            case "retry":
-                return self._retry(time, params)
         return []
 
     def _step(self, time: datetime, params: Frame) -> list[EventBase]:
