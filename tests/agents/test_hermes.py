@@ -148,6 +148,32 @@ class TestAnswers:
         assert (outcome.status, outcome.error) == ("failed", ErrorType.BUDGET_EXCEEDED)
         assert (outcome.usage.input_tokens, outcome.turns) == (200, 2)
 
+    async def test_what_it_delegates_is_done_within_its_turn(self, hermes: HermesKit) -> None:
+        """Left to itself, Hermes has it done in the background, and the run would end before."""
+        task = tool("delegate_task", goal="look around")
+        job = tool("terminal", command="sleep 600", background=True, notify_on_complete=True)
+        async with hermes.run(task, say("it is under the bed"), job, say("done")) as stage:
+            outcome = await stage.play()
+            assert not stage.alive()
+        assert (outcome.status, outcome.text, outcome.turns) == ("succeeded", "done", 4)
+        assert hermes.script.requests[2].saw("it is under the bed")
+        assert hermes.script.requests[3].saw("notify_unsupported")
+
+    @pytest.mark.exhaustive
+    async def test_an_interrupt_ends_what_it_delegates_too(self, hermes: HermesKit) -> None:
+        def step(request: Request) -> Step:
+            if request.saw("go on"):
+                return say("on")
+            return tool("delegate_task", goal="look around") if request.saw("do it") else shell(NAP)
+
+        async with hermes.run(step) as stage:
+            session, task = stage.start()
+            await naps(stage)
+            assert (await told(session, message("interrupt", "go on"))).state == "acknowledged"
+            outcome = await ended(task)
+            await no_tool_lives(stage)
+        assert (outcome.status, outcome.text) == ("succeeded", "on")
+
 
 class TestSteer:
     async def test_in_a_tool_it_is_read_when_the_tool_returns(self, hermes: HermesKit) -> None:
@@ -214,26 +240,37 @@ class TestInterrupt:
             assert (settled.state, settled.how) == ("acknowledged", "interrupted")
             assert (await ended(task)).text == "on"
 
-    @pytest.mark.exhaustive
-    async def test_a_turn_that_hermes_begins_by_itself_ends_no_run_that_waits_for_a_person(
-        self, hermes: HermesKit
-    ) -> None:
-        job = "while ! [ -e go ]; do sleep 0.02; done; echo the job is done"
-        begun = tool("terminal", command=job, background=True, notify_on_complete=True)
+    def test_a_turn_that_hermes_begins_by_itself_ends_no_run_that_waits_for_a_person(self) -> None:
+        transcript = HermesTranscript(("prompt", "do it"))
+        lines: list[Line] = []
 
-        def step(request: Request) -> Step:
-            said = {"go on": say("on"), "job is done": say("noted"), "process started": hold("a")}
-            return next((answer for words, answer in said.items() if request.saw(words)), begun)
+        def hear(stream: str, name: str, **frame: Any) -> list[Any]:
+            lines.append(Line(len(lines) + 1, 0, stream, json.dumps(frame).encode(), name))
+            return transcript.feed(lines[-1])
 
-        async with hermes.run(step) as stage:
-            session, task = stage.start()
-            await hermes.script.wait_held()
-            assert (await told(session, message("interrupt"))).how == "interrupted"
-            (stage.workspace / "go").touch()
-            await stage.wait_for("message", text="noted", delta=False)
-            assert (await told(session, message("steer", "go on", "m-2"))).state == "acknowledged"
-            outcome = await ended(task)
-        assert (outcome.text, outcome.status) == ("on", "succeeded")
+        def told(kind: str, **payload: Any) -> list[Any]:
+            return hear("out", "-", method="event", params={"type": kind, "session_id": "live", "payload": payload})
+
+        def submit(name: str, text: str) -> None:
+            hear("in", name, id=name, method="prompt.submit", params={"session_id": "live", "text": text})
+            told("message.start")
+
+        def turn_ends(text: str, status: str) -> list[Any]:
+            return [*told("message.complete", text=text, status=status), *told("session.info", running=False)]
+
+        hear("in", "session", id="session", method="session.create", params={})
+        hear("out", "-", id="session", result={"session_id": "live", "stored_session_id": "stored"})
+        submit("prompt", "do it")
+        hear("in", "interrupt-m-1", id="interrupt-m-1", method="session.interrupt", params={"session_id": "live"})
+        turn_ends("", "interrupted")
+        assert transcript.parked
+        told("message.start")
+        assert [each.text for each in turn_ends("noted", "complete") if each.type == "message"] == ["noted"]
+        assert (transcript.parked, transcript.finished, transcript.working) == (True, False, False)
+        submit("message-m-2", "go on")
+        turn_ends("on", "complete")
+        assert {each.id: each.state for each in transcript.settlements()}["m-2"] == "acknowledged"
+        assert (transcript.finished, transcript.progress.text) == (True, "on")
 
     async def test_one_that_ends_the_run(self, hermes: HermesKit) -> None:
         async with hermes.run(napping()) as stage:

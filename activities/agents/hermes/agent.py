@@ -42,6 +42,11 @@ _GATEWAY = (
     "    import hermes_constants, hermes_state\n"
     f'    hermes_state.DEFAULT_DB_PATH = hermes_constants.get_hermes_home() / os.environ["{DATABASE}"]\n'
     "try:\n"
+    "    import gateway.session_context\n"
+    "    gateway.session_context.async_delivery_supported = lambda: False\n"
+    "except ImportError:\n"
+    "    pass\n"
+    "try:\n"
     "    from tools.environments.local import LocalEnvironment\n"
     "    begin = LocalEnvironment.init_session\n"
     "except (ImportError, AttributeError):\n"
@@ -54,7 +59,11 @@ _GATEWAY = (
     "    LocalEnvironment.init_session = init_session\n"
     'runpy.run_module("tui_gateway.entry", run_name="__main__", alter_sys=True)\n'
 )
-"""`files`: the run's own. There it keeps its shell's variables, which it leaves when it is stopped: keys among them."""
+"""`files`: the run's own. There it keeps its shell's variables, which it leaves when it is stopped: keys among them.
+
+A run ends with its turn, as `hermes -z` does, and Hermes is told so: else what it delegates works in the background,
+and would end with the run, as a command would whose end it is to be told of.
+"""
 
 
 def home(environ: Mapping[str, str]) -> Path | None:
