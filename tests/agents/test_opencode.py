@@ -157,6 +157,22 @@ class TestSteer:
             await task
 
     @pytest.mark.exhaustive
+    async def test_one_that_an_interrupt_came_before_is_read_in_the_next_turn(self, opencode: OpencodeKit) -> None:
+        async with opencode.run(hold("one"), say("two")) as stage:
+            session, task = stage.start()
+            await opencode.script.wait_held()
+            await deliver(session, message("steer", "use tabs"))
+            await deliver(session, message("interrupt", name="m-2"))
+            await deliver(session, message("steer", "go on", "m-3"))
+            outcome = await task
+        assert opencode.script.requests[-1].saw("use tabs")
+        assert [(each.id, each.how) for each in outcome.messages] == [
+            ("m-1", "new_turn"),
+            ("m-2", "interrupted"),
+            ("m-3", "new_turn"),
+        ]
+
+    @pytest.mark.exhaustive
     async def test_one_that_the_model_has_not_read_is_not_said_to_be(self, opencode: OpencodeKit) -> None:
         async with opencode.run(hold("one")) as stage:
             session, task = stage.start()
@@ -185,6 +201,12 @@ class TestService:
         assert (outcome.status, outcome.error) == ("failed", ErrorType.AGENT_FAILED)
         assert "without a reason" in (outcome.message or "")
         assert len(opencode.script.requests) < 30
+
+    async def test_an_answer_that_the_models_own_limit_has_cut_is_no_success(self, opencode: OpencodeKit) -> None:
+        async with opencode.run(answer(say("half an ans"), stop_reason="max_tokens")) as stage:
+            outcome = await stage.play()
+        assert (outcome.status, outcome.error, outcome.text) == ("failed", ErrorType.AGENT_FAILED, "half an ans")
+        assert "max_tokens" in (outcome.message or "")
 
     @pytest.mark.parametrize(
         ("attempt", "wait_s", "given_up"), [(1, 2, False), (5, 30, False), (6, 30, True), (1, 120, True)]

@@ -9,13 +9,15 @@ from activities.agents.acp.transcript import AcpTranscript, prompt_text
 from activities.agents.frames import Frame
 from activities.agents.opencode import telemetry
 from activities.agents.opencode.telemetry import Meter, Reading
-from activities.agents.snapshot_fields import ErrorField
+from activities.agents.snapshot_fields import ErrorField, Name
 from activities.ports.agent import Resumption
-from activities.untrusted_json import count_of, object_at, text_of
+from activities.untrusted_json import MAX_NAME, count_of, object_at, text_of
 from steersman.contracts.errors import AgentFailed, RunError
 from steersman.contracts.events import EventBase, ProgressEvent, UsageEvent
 
 PREFIX = "_steersman/"
+CUT = {"length": "max_tokens", "content-filter": "refusal"}
+"""Why an answer ended that is none, in opencode's words and the protocol's. To opencode such a turn ended well."""
 
 
 @dataclass
@@ -26,6 +28,7 @@ class OpencodeSnapshot(AcpSnapshot):
     steps: Meter = field(default_factory=Meter)
     reading: Reading = field(default_factory=Reading)
     _told_failure: ErrorField = None
+    _reason: Name = ""
 
     def counts(self) -> bool:
         """See AcpSnapshot."""
@@ -48,11 +51,14 @@ class OpencodeTranscript(AcpTranscript):
         self.steps = Meter()
         self.reading = Reading()
         self._told_failure: RunError | None = None
+        self._reason = ""
+        """Why the last step of the agent itself ended."""
 
     def _input(self, time: datetime, command: str, frame: Frame) -> list[EventBase]:
         if frame.get("method") == "session/prompt":
             self.reading.written(command, prompt_text(frame), joins=self.turn_open)
             self._told_failure = None
+            self._reason = self._reason if self.turn_open else ""
         return super()._input(time, command, frame)
 
     def _session_opened(self, time: datetime, result: Frame, error: object) -> list[EventBase]:
@@ -86,6 +92,8 @@ class OpencodeTranscript(AcpTranscript):
         steps, progress = self.steps, self.progress
         if not steps.step(params):
             return []
+        if params.get("sessionId") == progress.session_id:
+            self._reason = text_of(params.get("reason"))[:MAX_NAME]
         if steps.unfinished > telemetry.MAX_UNFINISHED:
             self.hopeless = AgentFailed("the model's answers end without a reason, and opencode asks for them again")
         progress.usage, progress.cost_usd, progress.turns = steps.usage, steps.cost_usd, steps.turns
@@ -96,6 +104,14 @@ class OpencodeTranscript(AcpTranscript):
         message = text_of(params.get("message"))[:1000]
         text = f"the model's service failed, and is asked again ({count_of(params.get('attempt'))}): {message}"
         return [ProgressEvent(time=time, text=text)]
+
+    def _turn_ended(self, time: datetime, command: str, result: Frame, error: object) -> list[EventBase]:
+        if result.get("stopReason") == "end_turn" and self._reason in CUT:
+            result = {**result, "stopReason": CUT[self._reason]}
+        found = super()._turn_ended(time, command, result, error)
+        if not self.turn_open:
+            self.reading.joined.clear()  # what was not read is read in the next one
+        return found
 
     def _turn_used(self, time: datetime, result: Frame) -> list[EventBase]:
         return []  # each step has said so
