@@ -14,6 +14,7 @@ import pytest
 from activities.agents.hermes import interpreter
 from activities.agents.hermes.agent import HermesAgent
 from activities.agents.hermes.conversation import HermesConversation
+from activities.agents.hermes.errors import no_answer
 from activities.agents.hermes.kind import HERMES
 from activities.agents.hermes.transcript import HermesTranscript
 from activities.ports.agent import ExitFact
@@ -414,8 +415,8 @@ class TestFailures:
 
     @pytest.mark.parametrize(
         ("steps", "status"),
-        [([fail(429)], 429), ([fail(500)], 500), ([cut("ha")] * 4, None)],
-        ids=["429", "500", "cut"],
+        [([fail(429)], 429), ([fail(500)], 500), ([cut("ha")] * 4, None), ([answer(think("hm"))] * 6, None)],
+        ids=["429", "500", "cut", "nothing said"],
     )
     async def test_a_service_that_fails(self, hermes: HermesKit, steps: list[Any], status: int | None) -> None:
         async with hermes.run(*steps) as stage:
@@ -423,6 +424,21 @@ class TestFailures:
         assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_FAILED, 1)
         assert outcome.facts.get("api_error_status") == status
         assert ("rate_limit" in outcome.facts) == (status == 429)
+
+    @pytest.mark.parametrize(
+        ("text", "reason"),
+        [
+            ("⚠️ No reply: the model returned empty content", "no reply: the model returned empty content"),
+            ("The\n\n⚠️ No reply: streaming stopped early", "no reply: streaming stopped early"),
+            ("(empty)", "gave no answer"),
+            ("It says `⚠️ No reply: so`.\n\nDone.", None),
+            ("", None),
+        ],
+    )
+    def test_what_hermes_says_in_the_place_of_an_answer(self, text: str, reason: str | None) -> None:
+        error = no_answer(text)
+        assert (error is None) == (reason is None)
+        assert (reason or "") in str(error)
 
     @pytest.mark.parametrize("how", ["unreachable", "no provider"])
     @pytest.mark.exhaustive

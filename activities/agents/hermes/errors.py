@@ -11,6 +11,9 @@ from activities.untrusted_json import text_of
 from steersman.contracts.errors import AgentFailed, AgentNotInstalled, AuthenticationFailed, InvalidRequest, RunError
 
 NO_SUCH_SESSION = 4007
+_NO_REPLY = "⚠️ No reply: "
+"""So Hermes begins the last words of a turn whose model has not come to an end; without those they are `(empty)`."""
+_EMPTY = "(empty)"
 _NO_GATEWAY = "No module named 'tui_gateway"
 _STATUS = re.compile(r"\bHTTP (\d{3})\b")
 _NO_KEY = re.compile(r"no (?:LLM|inference) provider|no api key|api key (?:is )?(?:missing|not set)", re.IGNORECASE)
@@ -27,6 +30,14 @@ def turn_error(text: str) -> RunError:
     if status == 429:
         facts["rate_limit"] = {}
     return AgentFailed(f"Hermes's turn failed: {message}", **facts)
+
+
+def no_answer(text: str) -> RunError | None:
+    """The error of a turn that to Hermes ended well, though its model gave no answer; None for one that it gave."""
+    last = text.strip().rpartition("\n\n")[2]
+    if last.startswith(_NO_REPLY):
+        return AgentFailed(f"Hermes's turn failed: no reply: {last.removeprefix(_NO_REPLY)[:4000]}")
+    return AgentFailed("Hermes's turn failed: its model gave no answer") if text.strip() == _EMPTY else None
 
 
 def session_error(error: Frame) -> RunError:

@@ -13,7 +13,7 @@ from activities.agents.command_ids import MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
 from activities.agents.hermes import frames, messages, tools, usage
-from activities.agents.hermes.errors import session_error, start_failure, turn_error
+from activities.agents.hermes.errors import no_answer, session_error, start_failure, turn_error
 from activities.agents.hermes.frames import AGAIN, ANSWER, ANSWERS, DIRECTORY, REPAIR, SESSION, USAGE
 from activities.agents.hermes.messages import message_event
 from activities.agents.hermes.state import MAX_ASKED, MAX_OPEN_TOOLS, HermesState
@@ -288,7 +288,7 @@ class HermesTranscript:
         progress.text = progress.said = text[:MAX_TEXT]
         if self._structured:
             progress.structured = answer_in(progress.text)
-        self.state.failure = AgentFailed(EXHAUSTED) if self.state.exhausted else None
+        self.state.failure = AgentFailed(EXHAUSTED) if self.state.exhausted else no_answer(text)
         return shown
 
     def _error(self, time: datetime, payload: Frame) -> list[EventBase]:
