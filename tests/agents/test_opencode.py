@@ -173,6 +173,23 @@ class TestSteer:
         ]
 
     @pytest.mark.exhaustive
+    async def test_an_answer_that_an_interrupt_comes_before_has_read_nothing(self, opencode: OpencodeKit) -> None:
+        """Where a subagent is interrupted, opencode begins to answer the message, and asks its model nothing."""
+
+        def step(request: Request) -> Step:
+            return answer(TASK) if request.saw("do it") else answer(opencode.shell("touch napping; sleep 600"))
+
+        async with opencode.run(step) as stage:
+            session, task = stage.start()
+            await until((stage.workspace / "napping").exists)
+            await deliver(session, message("steer", "use tabs"))
+            await deliver(session, message("interrupt", name="m-2"))
+            await deliver(session, END)
+            outcome = await task
+        assert {each.id: each.state for each in outcome.messages}["m-1"] == "unverified"
+        assert not any(each.saw("use tabs") for each in opencode.script.requests)
+
+    @pytest.mark.exhaustive
     async def test_one_that_the_model_has_not_read_is_not_said_to_be(self, opencode: OpencodeKit) -> None:
         async with opencode.run(hold("one")) as stage:
             session, task = stage.start()

@@ -16,6 +16,7 @@ const OPTIONS = [
 export const Steersman = async ({ client }) => {
   const users = new Set()
   const begun = new Set() // answers that this process gives: a fork tells those of the past, too, as they ended
+  const replies = new Map() // of those, the ones of which nothing has come: an interrupt may be before the model is asked
   const asked = new Map() // unanswered questions of subagents: id -> session
   const write = (frame) => process.stdout.write(JSON.stringify({ jsonrpc: "2.0", ...frame }) + "\n")
   const tell = (what, params) => write({ method: `_steersman/${what}`, params })
@@ -65,14 +66,15 @@ export const Steersman = async ({ client }) => {
 
   const message = (info) => {
     if (info.role === "user") users.add(info.id)
-    else if (info.role === "assistant") {
-      if (!info.time?.completed) begun.add(info.id)
-      const error = info.error ? failure(info.error) : undefined
-      tell("reply", { sessionId: info.sessionID, id: info.id, to: info.parentID, error })
+    else if (info.role === "assistant" && !info.time?.completed && !begun.has(info.id)) {
+      begun.add(info.id)
+      replies.set(info.id, { sessionId: info.sessionID, id: info.id, to: info.parentID })
     }
   }
 
   const part = (each) => {
+    if (replies.has(each.messageID)) tell("reply", replies.get(each.messageID))
+    replies.delete(each.messageID)
     const about = { sessionId: each.sessionID, message: each.messageID, id: each.id }
     if (each.type === "step-finish" && begun.has(each.messageID))
       tell("step", { ...about, tokens: each.tokens, cost: each.cost, reason: each.reason })
