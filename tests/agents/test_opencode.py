@@ -119,6 +119,21 @@ class TestSubagents:
             assert [each.state for each in stage.said("permission")] == ["asked", "allowed"]
         assert (outcome.status, outcome.text) == ("succeeded", "done")
 
+    @pytest.mark.exhaustive
+    async def test_one_whose_session_is_gone_on_with_asks_once(self, opencode: OpencodeKit) -> None:
+        async with opencode.run(answer(TASK), say("I looked"), say("done")) as stage:
+            await stage.play()
+            (result,) = stage.said("tool_result")
+        own = result.text.partition('id="')[2].partition('"')[0]
+        fields = {"session": own, "permissions": {"mode": "ask"}}
+        async with opencode.again(answer(opencode.shell("touch asked")), say("done"), **fields) as stage:
+            session, task = stage.start()
+            (asked,) = await until(lambda: stage.listener.asks)
+            await deliver(session, word(asked.approval.id, "allow", asked.approval.tool))
+            outcome = await task
+            assert [each.state for each in stage.said("permission")] == ["asked", "allowed"]
+        assert (outcome.status, outcome.text) == ("succeeded", "done")
+
     def test_ones_service_is_not_waited_for_for_ever_either(self) -> None:
         transcript = OpencodeTranscript()
         retry = {"sessionId": "ses_sub", "attempt": 1, "message": "slow down", "next": (time.time() + 3600) * 1000}

@@ -69,6 +69,12 @@ class OpencodeTranscript(AcpTranscript):
             )
         return found
 
+    def _asked(self, time: datetime, record: int, frame: Frame) -> list[EventBase]:
+        of_the_plugin = isinstance(frame.get("id"), str)  # opencode's own are numbers
+        if of_the_plugin and object_at(frame, "params").get("sessionId") == self.progress.session_id:
+            return []  # this session is a subagent's: opencode asks that, too
+        return super()._asked(time, record, frame)
+
     def _extension(self, time: datetime, method: str, params: Frame) -> list[EventBase]:
         match method.removeprefix(PREFIX):
             case "loaded":
