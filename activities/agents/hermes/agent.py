@@ -42,11 +42,6 @@ _GATEWAY = (
     "    import hermes_constants, hermes_state\n"
     f'    hermes_state.DEFAULT_DB_PATH = hermes_constants.get_hermes_home() / os.environ["{DATABASE}"]\n'
     "try:\n"
-    "    import gateway.session_context\n"
-    "    gateway.session_context.async_delivery_supported = lambda: False\n"
-    "except ImportError:\n"
-    "    pass\n"
-    "try:\n"
     "    from tools.environments.local import LocalEnvironment\n"
     "    begin = LocalEnvironment.init_session\n"
     "except (ImportError, AttributeError):\n"
@@ -57,6 +52,11 @@ _GATEWAY = (
     '        self._snapshot_path = os.path.join(files, f"snapshot-{id(self)}.sh")\n'
     "        begin(self)\n"
     "    LocalEnvironment.init_session = init_session\n"
+    "try:\n"
+    "    import tui_gateway.server, gateway.session_context\n"  # the server first: it reads `.env` before the others
+    "    gateway.session_context.async_delivery_supported = lambda: False\n"
+    "except ImportError:\n"
+    "    pass\n"
     'runpy.run_module("tui_gateway.entry", run_name="__main__", alter_sys=True)\n'
 )
 """`files`: the run's own. There it keeps its shell's variables, which it leaves when it is stopped: keys among them.
