@@ -5,6 +5,7 @@ import json
 import os
 import random
 import subprocess
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,6 +21,7 @@ from steersman.contracts.activities import ApprovalAsked, RunOutcome
 from steersman.contracts.errors import AgentNotInstalled, ErrorType, InvalidRequest
 from steersman.contracts.events import MAX_CALL_OUTPUT, MAX_TEXT
 from steersman.contracts.request import parse_request
+from tests.agents import mcp_server
 from tests.agents.journals import Line
 from tests.agents.kits import CodexKit
 from tests.agents.stage import Stage, deliver, end, message, told, word
@@ -365,6 +367,38 @@ class TestPermissions:
             assert stage.listener.asks[-1].withdrawn
             assert not (stage.workspace / "made").exists()
 
+    @pytest.mark.parametrize("decision", ["allow", "deny"])
+    async def test_a_tool_of_an_mcp_server_waits_for_a_word(
+        self, codex: CodexKit, tmp_path: Path, decision: str
+    ) -> None:
+        change = tool("change_it", what="this")
+        async with codex.run(change, change, say("done"), permissions={"mode": "ask"}) as stage:
+            serve_mcp(codex, tmp_path / "called")
+            stage.start()
+            first = await self.asked(stage)
+            await stage.detach()
+            session, task = stage.start()
+            await until(lambda: len(stage.listener.asks) == 2)
+            asked = stage.listener.asks[1].approval
+            assert (asked.tool, asked.input) == ("mcp__things__change_it", {"what": "this"})
+            assert (asked.id, asked.tool_id) == (first.approval.id, stage.said("tool_use")[0].id)
+            more = {} if decision == "allow" else {"message": "not that"}
+            await deliver(session, word(asked.id, decision, asked.tool, remember=True, **more))
+            assert (await ended(task)).text == "done"
+            done = "allowed" if decision == "allow" else "denied"
+            assert [each.state for each in stage.said("permission")] == ["asked", done] * 2
+            assert [each.is_error for each in stage.said("tool_result")] == [decision == "deny"] * 2
+        assert (tmp_path / "called").exists() == (decision == "allow")
+        assert codex.script.requests[1].saw("not that") == (decision == "deny")
+
+    async def test_what_an_mcp_server_asks_its_user_is_declined_at_once(self, codex: CodexKit, tmp_path: Path) -> None:
+        async with codex.run(tool("ask_back"), say("done"), permissions={"mode": "ask"}) as stage:
+            serve_mcp(codex, tmp_path / "called")
+            assert (await stage.play()).text == "done"
+            (result,) = stage.said("tool_result")
+            assert "decline" in result.text
+            assert not stage.said("permission")
+
     @pytest.mark.parametrize(("mode", "writes"), [("read_only", False), ("accept_edits", True), ("full", True)])
     async def test_the_sandbox_of_a_mode(self, codex: CodexKit, mode: str, *, writes: bool) -> None:
         async with codex.run(shell("touch made"), say("done"), permissions={"mode": mode}) as stage:
@@ -375,6 +409,13 @@ class TestPermissions:
         with pytest.raises(InvalidRequest, match=r"permissions\.allow"):
             async with codex.run(say("never"), permissions={"mode": "full", "allow": ["Bash"]}):
                 pass
+
+
+def serve_mcp(codex: CodexKit, called: Path) -> None:
+    """Give Codex an MCP server by its user's config.toml."""
+    arguments = json.dumps([mcp_server.__file__, str(called)])
+    with (codex.home / ".codex" / "config.toml").open("a") as file:
+        file.write(f"\n[mcp_servers.things]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n")
 
 
 class TestUntrusted:

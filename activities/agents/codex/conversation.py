@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from activities.agents.codex import frames
-from activities.agents.codex.approvals import approval_id, approval_of, is_approval, tool_of
+from activities.agents.codex.approvals import answer_of, approval_id, approval_of, is_approval, tool_of
 from activities.agents.codex.options import options_of
 from activities.agents.codex.transcript import CodexTranscript
 from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
@@ -20,7 +20,6 @@ from activities.ports.runtime import Channel, ChannelClosed, Record
 from steersman import timeouts
 from steersman.contracts.activities import ApprovalAsked, OutgoingDecision, OutgoingMessage, Settlement
 from steersman.contracts.attachments import Attachment
-from steersman.contracts.model import JsonObject
 from steersman.contracts.request import RunRequest
 from steersman.contracts.run import Approval
 
@@ -128,8 +127,7 @@ class CodexConversation:
             await self._requester.ask(ApprovalAsked(approval=approval))
 
     async def _answer(self, frame: Frame, *, allowed: bool) -> None:
-        decision: JsonObject = {"decision": "accept" if allowed else "decline"}
-        ident = frame.get("id")
+        ident, decision = frame.get("id"), answer_of(frame, allowed=allowed)
         await self._channel.write(id_of(frames.ANSWER, str(ident)), frames.answer(ident, decision))
 
     async def _write(self, command: str, method: str, **params: object) -> None:

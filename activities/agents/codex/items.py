@@ -31,8 +31,13 @@ def tool_name(item: Frame) -> str | None:
     kind = text_of(item.get("type"))
     if kind in ("mcpToolCall", "dynamicToolCall"):
         server, tool = text_of(item.get("server") or item.get("namespace")), text_of(item.get("tool"))
-        return f"mcp__{server}__{tool}"[:MAX_NAME] if server else tool[:MAX_NAME]
+        return mcp_tool(server, tool) if server else tool[:MAX_NAME]
     return TOOLS.get(kind)
+
+
+def mcp_tool(server: str, tool: str) -> str:
+    """The name of an MCP server's tool."""
+    return f"mcp__{server}__{tool}"[:MAX_NAME]
 
 
 def tool_input(item: Frame) -> JsonObject:
