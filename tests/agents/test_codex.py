@@ -306,6 +306,70 @@ class TestSessions:
         assert "no rollout found" in (outcome.message or "")
 
 
+class TestSubagents:
+    async def test_their_tokens_and_turns_count(self, codex: CodexKit) -> None:
+        dear = answer(say("the secret word"), usage=Usage(input=1000, output=50))
+        async with codex.run(delegated(dear)) as stage:
+            outcome = await stage.play()
+            session, thread = outcome.session_id, agent_id(codex.script.requests[-1])
+        assert (outcome.text, outcome.turns) == ("it has looked", 4)
+        assert (outcome.usage.input_tokens, outcome.usage.output_tokens) == (1300, 110)
+
+        def again(request: Request) -> Step:
+            calls = (
+                Tool("resume_agent", {"id": thread}, "on-0"),
+                Tool("send_input", {"target": thread, "message": "look again"}, "on-1"),
+                Tool("wait_agent", {"targets": [thread], "timeout_ms": 20_000}, "on-2"),
+            )
+            done = sum("on-" in str(item.get("call_id")) for item in request.body["input"]) // 2
+            if not request.saw("once more"):
+                return dear
+            return answer(calls[done]) if done < len(calls) else say("it has looked")
+
+        async with codex.run(again, session=session, prompt="once more") as stage:
+            outcome = await stage.play()
+        assert (outcome.usage.input_tokens, outcome.turns) == (1400, 5)
+
+
+def delegated(*answers: Any) -> Any:
+    """A turn that begins a sub-agent and waits for it; the last of the sub-agent's answers has the secret word."""
+    left = list(answers)
+
+    def answered(request: Request) -> Any:
+        if not request.saw("do it"):
+            return left.pop(0)
+        if request.saw("something else"):
+            return say("as you wish")
+        if not any('"agent_id"' in text for text in request.texts):
+            return tool("spawn_agent", message="look around")
+        if not request.saw("the secret word"):
+            return tool("wait_agent", targets=[agent_id(request)], timeout_ms=60_000)
+        return say("it has looked")
+
+    return answered
+
+
+def agent_id(request: Request) -> str:
+    """The thread of the sub-agent that was begun."""
+    told = next(text for text in request.texts if '"agent_id"' in text)
+    return str(json.loads(told)["agent_id"])
+
+
+class TestCompaction:
+    async def test_it_counts_as_one_call_and_what_an_earlier_run_has_used_does_not(self, codex: CodexKit) -> None:
+        """Codex tells the thread's total before each compaction, and again after it."""
+        async with codex.run(answer(say("first"), usage=Usage(input=5000))) as stage:
+            session = (await stage.play()).session_id
+        async with codex.run(say("second"), session=session) as stage:
+            with (codex.home / ".codex" / "config.toml").open("r+") as file:
+                text = file.read()
+                file.seek(0)
+                file.write(f"model_auto_compact_token_limit = 4000\nmodel_context_window = 100000\n{text}")
+            outcome = await stage.play()
+        assert len(codex.script.side_requests) == 1
+        assert (outcome.text, outcome.turns, outcome.usage.input_tokens) == ("second", 2, 200)
+
+
 class TestPermissions:
     async def asked(self, stage: Stage) -> ApprovalAsked:
         return (await until(lambda: stage.listener.asks, 20))[-1]

@@ -27,6 +27,8 @@ MAX_WITHDRAWN = 1_000
 """This many withdrawn approvals are remembered."""
 MAX_OPEN_ITEMS = 200
 """This many items may be open; the end of an older one is shown without its beginning."""
+MAX_THREADS = 200
+"""Of this many threads it is known what they have used; of another one's next call, what that call has."""
 Failure = tuple[ErrorType, Annotated[str, Field(max_length=8_000)], dict[str, Any]]
 """An error's type, message and facts."""
 
@@ -71,9 +73,9 @@ class CodexState(Snapshot):
     """Calls of the last turn that ended with it."""
     outputs: ToolOutputs = field(default_factory=ToolOutputs)
     """Of the open tool calls."""
-    before: Usage | None = None
-    """What the thread had used before this process."""
-    format: Literal[1] = 1
+    totals: Annotated[dict[Name, Usage], Field(max_length=MAX_THREADS)] = field(default_factory=dict)
+    """What each thread, a sub-agent's too, has used in all its life, as it was told last."""
+    format: Literal[2] = 2
     """Changes with any change after which a transcript would continue wrongly from an older snapshot."""
 
     def checks(self) -> Iterator[bool]:
@@ -81,7 +83,8 @@ class CodexState(Snapshot):
         progress = self.progress
         yield max(len(progress.text), len(progress.said)) <= MAX_TEXT
         yield len(progress.session_id or "") <= MAX_NAME and len(progress.stop_reason or "") <= MAX_NAME
-        counts = [progress.turns, *progress.usage.model_dump().values()]
+        used = (progress.usage, *self.totals.values())
+        counts = [progress.turns, *(count for each in used for count in each.model_dump().values())]
         yield all(0 <= each < 1 << 62 for each in counts) and progress.cost_usd == 0
         yield all(key == str(frame.get("id")) for key, frame in self.pending.items())
         yield all(isinstance(each.get("name"), str) for each in self.items.values())

@@ -13,7 +13,15 @@ from activities.agents.codex.approvals import SHOWN_INPUT
 from activities.agents.codex.errors import session_error, start_failure, turn_error
 from activities.agents.codex.frames import CLEAN, SESSION
 from activities.agents.codex.records import is_id
-from activities.agents.codex.state import MAX_ASKED, MAX_OPEN_ITEMS, TOO_MANY, CodexState, error_of, failure
+from activities.agents.codex.state import (
+    MAX_ASKED,
+    MAX_OPEN_ITEMS,
+    MAX_THREADS,
+    TOO_MANY,
+    CodexState,
+    error_of,
+    failure,
+)
 from activities.agents.command_ids import INTERRUPT, MESSAGE, id_of
 from activities.agents.crashes import crash
 from activities.agents.frames import Frame, parse_frame
@@ -32,6 +40,9 @@ from steersman.contracts.events import (
     UsageEvent,
 )
 from steersman.contracts.run import FINAL_STATES, MessageState, Usage
+
+OF_ANY_THREAD = ("thread/tokenUsage/updated", "serverRequest/resolved")
+"""What counts of sub-agents' threads, too: their requests are asked as the agent's own."""
 
 
 class CodexTranscript:
@@ -169,7 +180,7 @@ class CodexTranscript:
                 return [ErrorEvent(time=time, message=TOO_MANY)]
             return approvals.asked(time, frame, self.state)
         method, params = text_of(frame["method"]), object_at(frame, "params")
-        if params.get("threadId") not in (None, self.state.progress.session_id):
+        if params.get("threadId") not in (None, self.state.progress.session_id) and method not in OF_ANY_THREAD:
             return []  # a sub-agent's thread
         handlers: dict[str, Callable[[datetime, Frame], list[EventBase]]] = {
             "turn/started": self._turn_started,
@@ -338,14 +349,23 @@ class CodexTranscript:
         return [*self.state.outputs.added(time, ident, text_of(params.get("delta")))]
 
     def _usage_updated(self, time: datetime, params: Frame) -> list[EventBase]:
-        """Totals are the thread's, which an earlier process may have begun: its share is not this one's."""
+        """Totals are a thread's, a sub-agent's too. What an earlier process has used of it is told when it is resumed;
+        around a compaction they are told again without any call.
+        """
         state, usage = self.state, object_at(params, "tokenUsage")
-        if not state.turn or params.get("turnId") != state.turn:
+        thread, total = text_of(params.get("threadId"))[:MAX_NAME], _usage(object_at(usage, "total"))
+        known = state.totals.pop(thread, None)
+        state.totals[thread] = total
+        if len(state.totals) > MAX_THREADS:
+            del state.totals[next(iter(state.totals))]
+        if known is None:
+            if thread == state.progress.session_id and not self._runs(text_of(params.get("turnId"))):
+                return []
+            known = _difference(total, _usage(object_at(usage, "last")))
+        used = _difference(total, known)
+        if used == Usage():
             return []
-        total, last = _usage(object_at(usage, "total")), _usage(object_at(usage, "last"))
-        if state.before is None:
-            state.before = _difference(total, last)
-        state.progress.usage = _difference(total, state.before)
+        state.progress.usage += used
         state.progress.turns += 1
         return [UsageEvent(time=time, usage=state.progress.usage, cost_usd=0.0, turns=state.progress.turns)]
 
