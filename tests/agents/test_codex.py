@@ -330,6 +330,49 @@ class TestSubagents:
             outcome = await stage.play()
         assert (outcome.usage.input_tokens, outcome.turns) == (1400, 5)
 
+    async def test_an_interrupt_ends_them_and_their_commands(self, codex: CodexKit) -> None:
+        async with codex.run(delegated(napping())) as stage:
+            session, task = stage.start()
+            await until((stage.workspace / "napping").exists)
+            settled = await told(session, message("interrupt"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            await no_tool_lives(stage)
+            await told(session, message("steer", "something else", "m-2"))
+            assert (await ended(task)).text == "as you wish"
+
+    async def test_an_interrupt_that_a_dead_worker_wrote_ends_them(self, codex: CodexKit) -> None:
+        async with codex.run(delegated(napping())) as stage:
+            session, _ = stage.start()
+            await until((stage.workspace / "napping").exists)
+            saying = asyncio.create_task(told(session, message("interrupt")))
+            await until(lambda: b"turn/interrupt" in _journal(stage))
+            await stage.detach()
+            saying.cancel()
+            session, task = stage.start()
+            assert (await told(session, message("interrupt"))).state == "acknowledged"
+            await no_tool_lives(stage)
+            await told(session, message("steer", "something else", "m-2"))
+            assert (await ended(task)).text == "as you wish"
+
+    async def test_an_interrupt_that_ends_the_run_waits_for_none(self, codex: CodexKit) -> None:
+        async with codex.run(delegated(napping())) as stage:
+            session, task = stage.start()
+            await until((stage.workspace / "napping").exists)
+            assert (await told(session, end())).state == "acknowledged"
+            outcome = await ended(task)
+            assert (outcome.status, outcome.stop_reason) == ("succeeded", "interrupted")
+            assert not stage.alive()
+
+    async def test_an_interrupt_withdraws_what_they_ask(self, codex: CodexKit) -> None:
+        async with codex.run(delegated(shell("touch made")), permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            await until(lambda: stage.listener.asks, 20)
+            await told(session, message("interrupt", "something else"))
+            assert (await ended(task)).text == "as you wish"
+            assert stage.listener.asks[-1].withdrawn
+            assert [each.state for each in stage.said("permission")] == ["asked", "withdrawn"]
+            assert not (stage.workspace / "made").exists()
+
 
 def delegated(*answers: Any) -> Any:
     """A turn that begins a sub-agent and waits for it; the last of the sub-agent's answers has the secret word."""

@@ -97,9 +97,10 @@ class CodexConversation:
     async def _advance(self) -> None:
         state = self._transcript.state
         with contextlib.suppress(ChannelClosed):
-            if state.unclean:
-                command = id_of(frames.CLEAN, state.unclean)
-                await self._write(command, "thread/backgroundTerminals/clean", threadId=self._transcript.thread)
+            for turn, thread in list(self._transcript.left_at_work.items()):
+                await self._write(id_of(frames.SUBAGENT, turn), "turn/interrupt", threadId=thread, turnId=turn)
+            for turn, thread in list(state.unclean.items()):
+                await self._write(id_of(frames.CLEAN, turn), "thread/backgroundTerminals/clean", threadId=thread)
             opening = self._transcript.opening
             if self._transcript.thread and opening and not state.over and opening[0] not in state.written:
                 images = self._request.attachments if opening[0] == frames.PROMPT else ()
@@ -158,7 +159,7 @@ class CodexConversation:
         """The interrupt has done what it does, or another one has."""
         state = self._transcript.state
         told = command in state.written or not command.startswith(END_PREFIX)
-        return told and not state.turn and not state.unclean
+        return told and not state.turn and not self._transcript.stopping
 
     @property
     def _begins(self) -> bool:

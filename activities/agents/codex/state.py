@@ -60,8 +60,10 @@ class CodexState(Snapshot):
     """Texts that the model was not given yet: command id -> turn that has them, empty for none."""
     interrupting: dict[str, str] = field(default_factory=dict)
     """Interrupts and ends that no turn's end has answered: command id -> turn."""
-    unclean: Name = ""
-    """The interrupted turn whose commands may be at work."""
+    delegated: Annotated[dict[Name, Name], Field(max_length=MAX_THREADS)] = field(default_factory=dict)
+    """Turns of sub-agents that run: turn -> thread. An interrupt ends the agent's own alone, as Codex has it."""
+    unclean: Annotated[dict[Name, Name], Field(max_length=2 * MAX_THREADS)] = field(default_factory=dict)
+    """Interrupted turns whose commands may be at work: turn -> thread."""
     settled: dict[str, Settlement] = field(default_factory=dict)
     pending: Annotated[dict[str, Frame], Field(max_length=MAX_ASKED)] = field(default_factory=dict)
     """Unanswered requests of the agent, by request id."""

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from activities.agents.codex import approvals, items
 from activities.agents.codex.approvals import SHOWN_INPUT
 from activities.agents.codex.errors import session_error, start_failure, turn_error
-from activities.agents.codex.frames import CLEAN, SESSION
+from activities.agents.codex.frames import CLEAN, SESSION, SUBAGENT
 from activities.agents.codex.records import is_id
 from activities.agents.codex.state import (
     MAX_ASKED,
@@ -73,6 +73,18 @@ class CodexTranscript:
     def turn_open(self) -> bool:
         """A turn runs, or a text was written that begins one."""
         return bool(self.state.turn or self.state.owed)
+
+    @property
+    def left_at_work(self) -> dict[str, str]:
+        """Turns of sub-agents that are to end, because the agent's own was interrupted: turn -> thread. The end of
+        the run ends them by itself.
+        """
+        return self.state.delegated if self.state.parked and not self.state.over else {}
+
+    @property
+    def stopping(self) -> bool:
+        """Something that an interrupt is to end may still be at work."""
+        return bool(self.state.unclean or self.left_at_work)
 
     @property
     def working(self) -> bool:
@@ -160,7 +172,7 @@ class CodexTranscript:
             return approvals.answered(time, frame, state)
         if frame["method"] == "turn/start":
             state.owed[command] = ""
-        elif frame["method"] == "turn/interrupt":
+        elif frame["method"] == "turn/interrupt" and not command.startswith(SUBAGENT):
             state.interrupting[command] = text_of(object_at(frame, "params").get("turnId"))
             if not self._runs(state.interrupting[command]):
                 self._interrupts_end(interrupted=False)
@@ -181,7 +193,8 @@ class CodexTranscript:
             return approvals.asked(time, frame, self.state)
         method, params = text_of(frame["method"]), object_at(frame, "params")
         if params.get("threadId") not in (None, self.state.progress.session_id) and method not in OF_ANY_THREAD:
-            return []  # a sub-agent's thread
+            self._delegated(method, params)
+            return []
         handlers: dict[str, Callable[[datetime, Frame], list[EventBase]]] = {
             "turn/started": self._turn_started,
             "turn/completed": self._turn_completed,
@@ -204,8 +217,9 @@ class CodexTranscript:
         elif command == SESSION and not state.begun:
             return self._session(time, frame)
         elif command.startswith(CLEAN):
-            if command == id_of(CLEAN, state.unclean):
-                state.unclean = ""
+            state.unclean = {turn: its for turn, its in state.unclean.items() if command != id_of(CLEAN, turn)}
+        elif command.startswith(SUBAGENT) and "error" in frame:  # it has ended by itself
+            state.delegated = {turn: its for turn, its in state.delegated.items() if command != id_of(SUBAGENT, turn)}
         elif command in state.owed:
             if "result" in frame:
                 state.owed[command] = text_of(object_at(result, "turn").get("id"))[:MAX_NAME]
@@ -240,6 +254,17 @@ class CodexTranscript:
         state.parked = False
         return []
 
+    def _delegated(self, method: str, params: Frame) -> None:
+        """A turn of a sub-agent began or ended."""
+        state, turn = self.state, object_at(params, "turn")
+        ident, thread = text_of(turn.get("id"))[:MAX_NAME], text_of(params.get("threadId"))[:MAX_NAME]
+        if method == "turn/started" and len(state.delegated) < MAX_THREADS:
+            state.delegated[ident] = thread
+        elif method == "turn/completed":
+            state.delegated.pop(ident, None)
+            if id_of(SUBAGENT, ident) in state.written:
+                state.unclean[ident] = thread
+
     def _turn_completed(self, time: datetime, params: Frame) -> list[EventBase]:
         state, turn = self.state, object_at(params, "turn")
         ended, status = text_of(turn.get("id"))[:MAX_NAME], text_of(turn.get("status"))
@@ -256,7 +281,8 @@ class CodexTranscript:
         interrupted = status == "interrupted"
         self._interrupts_end(interrupted=interrupted)
         if interrupted:
-            state.parked, state.unclean = True, ended
+            state.parked = True
+            state.unclean[ended] = self.thread or ""
             return [*found, ProgressEvent(time=time, text=TURN_INTERRUPTED)]
         state.answered = True
         return [*found, *self._ended(time, turn, status)]
