@@ -46,6 +46,7 @@ from tests.support.processes import marked, until
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
 PATCH = "apply_patch <<'EOF'\n*** Begin Patch\n*** Add File: new.txt\n+hello\n*** End Patch\nEOF"
+ADDED = {"kind": {"type": "add"}, "diff": "hello\n"}
 NAP = "python3 -c 'import time; time.sleep(600)'"
 SCHEMA: dict[str, Any] = {
     "type": "object",
@@ -113,6 +114,13 @@ class TestAnswers:
             )
         assert outcome.usage.input_tokens == 300
         assert outcome.turns == 3
+
+    async def test_a_command_that_outlasts_its_turn_was_not_interrupted(self, codex: CodexKit) -> None:
+        async with codex.run(shell(NAP, yield_time_ms=300), say("done")) as stage:
+            assert (await stage.play()).text == "done"
+            (result,) = stage.said("tool_result")
+            assert not stage.alive()
+        assert (result.text, result.is_error) == ("still at work when the turn ended", False)
 
     async def test_structured_output(self, codex: CodexKit) -> None:
         async with codex.run(structured({"answer": 42}), output_schema=SCHEMA) as stage:
@@ -330,6 +338,23 @@ class TestSubagents:
             outcome = await stage.play()
         assert (outcome.usage.input_tokens, outcome.turns) == (1400, 5)
 
+    async def test_what_they_do_is_told_and_what_they_ask_is_shown(self, codex: CodexKit) -> None:
+        steps = delegated(shell(PATCH), say("the secret word"))
+        async with codex.run(steps, permissions={"mode": "ask"}) as stage:
+            session, task = stage.start()
+            asked = (await until(lambda: stage.listener.asks, 20))[-1].approval
+            assert asked.tool == "apply_patch"
+            assert asked.input == {"changes": [{"path": str(stage.workspace / "new.txt"), **ADDED}]}
+            await deliver(session, word(asked.id, "allow", "apply_patch"))
+            assert (await ended(task)).text == "it has looked"
+            begun, waiting, patch = stage.said("tool_use")
+            assert (begun.name, begun.input, begun.parent_tool_id) == ("spawn_agent", {"prompt": "look around"}, None)
+            assert (waiting.name, patch.name, patch.parent_tool_id) == ("wait_agent", "apply_patch", begun.id)
+            assert stage.said("tool_result", id=waiting.id)[0].text == "the secret word"
+            assert [each.tool_id for each in stage.said("file_change")] == [patch.id]
+            texts = [(each.text, each.parent_tool_id) for each in stage.said("message", delta=False)]
+            assert texts == [("the secret word", begun.id), ("it has looked", None)]
+
     async def test_an_interrupt_ends_them_and_their_commands(self, codex: CodexKit) -> None:
         async with codex.run(delegated(napping())) as stage:
             session, task = stage.start()
@@ -409,6 +434,7 @@ class TestCompaction:
                 file.seek(0)
                 file.write(f"model_auto_compact_token_limit = 4000\nmodel_context_window = 100000\n{text}")
             outcome = await stage.play()
+            assert len(stage.said("progress", text="the conversation was compacted")) == 1
         assert len(codex.script.side_requests) == 1
         assert (outcome.text, outcome.turns, outcome.usage.input_tokens) == ("second", 2, 200)
 

@@ -18,6 +18,14 @@ from steersman.contracts.model import JsonObject
 
 TOOLS = {"commandExecution": "exec_command", "fileChange": "apply_patch", "webSearch": "web_search"}
 """Kinds of items that are tool calls, under the names that the model knows. `mcpToolCall` has its own."""
+DELEGATIONS = {
+    "spawnAgent": "spawn_agent",
+    "sendInput": "send_input",
+    "resumeAgent": "resume_agent",
+    "wait": "wait_agent",
+    "closeAgent": "close_agent",
+}
+"""Calls about sub-agents (`collabAgentToolCall`), under the names that the model knows."""
 CHANGES = {"add": "created", "delete": "deleted", "update": "edited"}
 DELTAS = {
     "item/agentMessage/delta": "text",
@@ -32,6 +40,8 @@ def tool_name(item: Frame) -> str | None:
     if kind in ("mcpToolCall", "dynamicToolCall"):
         server, tool = text_of(item.get("server") or item.get("namespace")), text_of(item.get("tool"))
         return mcp_tool(server, tool) if server else tool[:MAX_NAME]
+    if kind == "collabAgentToolCall":
+        return DELEGATIONS.get(text_of(item.get("tool"))) or text_of(item.get("tool"))[:MAX_NAME]
     return TOOLS.get(kind)
 
 
@@ -49,6 +59,9 @@ def tool_input(item: Frame) -> JsonObject:
             return bounded({"changes": item.get("changes")})
         case "webSearch":
             return bounded({"query": item.get("query")})
+        case "collabAgentToolCall":
+            given = {"prompt": item.get("prompt"), "agents": item.get("receiverThreadIds")}
+            return bounded({name: value for name, value in given.items() if value})
     return bounded(object_at(item, "arguments"))
 
 
@@ -61,8 +74,10 @@ def delta_event(time: datetime, method: str, params: Frame) -> MessageEvent | No
     return MessageEvent.model_validate({"time": time, **_text(text), **fields})
 
 
-def message_events(time: datetime, item: Frame) -> list[EventBase]:
-    """The whole of a text of the agent's, of its reasoning, or of a person's that it was given."""
+def message_events(time: datetime, item: Frame, parent: str | None = None) -> list[EventBase]:
+    """The whole of a text of the agent's, of its reasoning, or of a person's that it was given. `parent`: the call that
+    began the sub-agent which says it.
+    """
     kind = text_of(item.get("type"))
     texts = {
         "agentMessage": ("assistant", "text", text_of(item.get("text"))),
@@ -72,13 +87,14 @@ def message_events(time: datetime, item: Frame) -> list[EventBase]:
     role, shape, text = texts.get(kind, ("", "", ""))
     if not text:
         return []
-    fields = {"role": role, "kind": shape, "message_id": name_of(item.get("id"))}
+    fields = {"role": role, "kind": shape, "message_id": name_of(item.get("id")), "parent_tool_id": parent}
     return [MessageEvent.model_validate({"time": time, **_text(text), **fields})]
 
 
-def use_event(time: datetime, item: Frame, name: str) -> ToolUseEvent:
-    """A call that has begun."""
-    return ToolUseEvent(time=time, id=text_of(item.get("id"))[:MAX_NAME], name=name, input=tool_input(item))
+def use_event(time: datetime, item: Frame, name: str, parent: str | None = None) -> ToolUseEvent:
+    """A call that has begun. `parent`: as of a message."""
+    ident = text_of(item.get("id"))[:MAX_NAME]
+    return ToolUseEvent(time=time, id=ident, name=name, input=tool_input(item), parent_tool_id=parent)
 
 
 def result_events(time: datetime, item: Frame, name: str) -> list[EventBase]:
@@ -99,9 +115,10 @@ def result_events(time: datetime, item: Frame, name: str) -> list[EventBase]:
     return found
 
 
-def unfinished_event(time: datetime, ident: str, name: str) -> ToolResultEvent:
-    """The end of a call whose turn was interrupted: Codex itself says nothing of it."""
-    return ToolResultEvent(time=time, id=ident, name=name, text="interrupted", is_error=True)
+def unfinished_event(time: datetime, ident: str, name: str, *, interrupted: bool) -> ToolResultEvent:
+    """The end of a call that its turn did not see: Codex itself says nothing of it."""
+    text = "interrupted" if interrupted else "still at work when the turn ended"
+    return ToolResultEvent(time=time, id=ident, name=name, text=text, is_error=interrupted)
 
 
 def retry_event(time: datetime, params: Frame) -> ProgressEvent:
@@ -111,6 +128,9 @@ def retry_event(time: datetime, params: Frame) -> ProgressEvent:
 
 
 def _said_by_tool(item: Frame) -> str:
+    if item.get("type") == "collabAgentToolCall":
+        states = object_at(item, "agentsStates").values()
+        return "\n".join(filter(None, (text_of(object_at(each).get("message")) for each in states)))
     return text_of(object_at(item, "error").get("message")) or text_of(object_at(item, "result").get("content"))
 
 

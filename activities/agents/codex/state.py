@@ -70,9 +70,11 @@ class CodexState(Snapshot):
     withdrawn: Annotated[set[Name], Field(max_length=MAX_WITHDRAWN)] = field(default_factory=set)
     """Ids of approvals that the agent needs no more."""
     items: Annotated[dict[Name, Frame], Field(max_length=MAX_OPEN_ITEMS)] = field(default_factory=dict)
-    """Open tool calls: item id -> name and input."""
+    """Open tool calls: item id -> name, input and thread."""
+    parents: Annotated[dict[Name, Name], Field(max_length=MAX_THREADS)] = field(default_factory=dict)
+    """Threads of sub-agents -> the call that began each, or began it anew."""
     closed: Annotated[set[Name], Field(max_length=MAX_OPEN_ITEMS)] = field(default_factory=set)
-    """Calls of the last turn that ended with it."""
+    """Calls that ended with their turn, of the last turns."""
     outputs: ToolOutputs = field(default_factory=ToolOutputs)
     """Of the open tool calls."""
     totals: Annotated[dict[Name, Usage], Field(max_length=MAX_THREADS)] = field(default_factory=dict)

@@ -41,8 +41,17 @@ from steersman.contracts.events import (
 )
 from steersman.contracts.run import FINAL_STATES, MessageState, Usage
 
-OF_ANY_THREAD = ("thread/tokenUsage/updated", "serverRequest/resolved")
+OF_ANY_THREAD = (
+    "thread/tokenUsage/updated",
+    "serverRequest/resolved",
+    "item/started",
+    "item/completed",
+    "item/commandExecution/outputDelta",
+)
 """What counts of sub-agents' threads, too: their requests are asked as the agent's own."""
+
+BEGINNING = ("spawn_agent", "resume_agent")
+"""Calls with which a sub-agent begins, or begins anew."""
 
 
 class CodexTranscript:
@@ -193,8 +202,7 @@ class CodexTranscript:
             return approvals.asked(time, frame, self.state)
         method, params = text_of(frame["method"]), object_at(frame, "params")
         if params.get("threadId") not in (None, self.state.progress.session_id) and method not in OF_ANY_THREAD:
-            self._delegated(method, params)
-            return []
+            return self._delegated(time, method, params)
         handlers: dict[str, Callable[[datetime, Frame], list[EventBase]]] = {
             "turn/started": self._turn_started,
             "turn/completed": self._turn_completed,
@@ -254,7 +262,7 @@ class CodexTranscript:
         state.parked = False
         return []
 
-    def _delegated(self, method: str, params: Frame) -> None:
+    def _delegated(self, time: datetime, method: str, params: Frame) -> list[EventBase]:
         """A turn of a sub-agent began or ended."""
         state, turn = self.state, object_at(params, "turn")
         ident, thread = text_of(turn.get("id"))[:MAX_NAME], text_of(params.get("threadId"))[:MAX_NAME]
@@ -264,21 +272,38 @@ class CodexTranscript:
             state.delegated.pop(ident, None)
             if id_of(SUBAGENT, ident) in state.written:
                 state.unclean[ident] = thread
+            return self._calls_end(time, thread, interrupted=turn.get("status") == "interrupted")
+        return []
+
+    def _thread_of(self, params: Frame) -> str:
+        return (text_of(params.get("threadId")) or self.state.progress.session_id or "")[:MAX_NAME]
+
+    def _parent(self, thread: str) -> str | None:
+        """What began the sub-agent of this thread; None for the agent's own."""
+        return None if thread == (self.state.progress.session_id or "") else self.state.parents.get(thread, thread)
+
+    def _calls_end(self, time: datetime, thread: str, *, interrupted: bool) -> list[EventBase]:
+        """Calls of a thread that its turn leaves open."""
+        state = self.state
+        ended = {ident: item for ident, item in state.items.items() if item.get("thread") == thread}
+        for ident in ended:
+            del state.items[ident]
+            state.outputs.close(ident)
+        kept = [*(each for each in sorted(state.closed) if each not in ended), *ended]
+        state.closed = set(kept[-MAX_OPEN_ITEMS:])
+        return [
+            items.unfinished_event(time, ident, item["name"], interrupted=interrupted) for ident, item in ended.items()
+        ]
 
     def _turn_completed(self, time: datetime, params: Frame) -> list[EventBase]:
         state, turn = self.state, object_at(params, "turn")
         ended, status = text_of(turn.get("id"))[:MAX_NAME], text_of(turn.get("status"))
-        found: list[EventBase] = []
-        for ident, item in state.items.items():
-            found.append(items.unfinished_event(time, ident, item["name"]))
-        state.closed = set(state.items)
-        state.items.clear()
-        state.outputs.clear()
+        interrupted = status == "interrupted"
+        found = self._calls_end(time, self._thread_of(params), interrupted=interrupted)
         for command in [each for each, its in state.owed.items() if its == ended]:
             del state.owed[command]
             self._settle(command, "rejected", "the turn ended before the agent had read it")
         state.turn = ""
-        interrupted = status == "interrupted"
         self._interrupts_end(interrupted=interrupted)
         if interrupted:
             state.parked = True
@@ -324,15 +349,16 @@ class CodexTranscript:
         state.interrupting.clear()
 
     def _item_started(self, time: datetime, params: Frame) -> list[EventBase]:
-        item = object_at(params, "item")
+        item, thread = object_at(params, "item"), self._thread_of(params)
+        parent = self._parent(thread)
         if item.get("type") == "userMessage":
-            return self._text_read(time, item)
+            return self._text_read(time, item) if parent is None else []
         name = items.tool_name(item)
         if name is None:
             return []
-        event = items.use_event(time, item, name)
-        known = {"name": name, "input": bounded(event.input, SHOWN_INPUT) if item.get("type") == "fileChange" else {}}
-        self.state.items[event.id] = known
+        event = items.use_event(time, item, name, parent)
+        shown = bounded(event.input, SHOWN_INPUT) if item.get("type") == "fileChange" else {}
+        self.state.items[event.id] = {"name": name, "input": shown, "thread": thread}
         if len(self.state.items) > MAX_OPEN_ITEMS:
             del self.state.items[next(iter(self.state.items))]
         return [event]
@@ -350,21 +376,28 @@ class CodexTranscript:
         return items.message_events(time, item) if command.startswith(MESSAGE) else []
 
     def _item_completed(self, time: datetime, params: Frame) -> list[EventBase]:
-        item = object_at(params, "item")
-        kind, ident = item.get("type"), text_of(item.get("id"))[:MAX_NAME]
-        if kind == "agentMessage":
+        item, parent = object_at(params, "item"), self._parent(self._thread_of(params))
+        kind = item.get("type")
+        if kind == "agentMessage" and parent is None:
             self.state.progress.said = text_of(item.get("text"))[:MAX_TEXT]
         if kind in ("agentMessage", "reasoning"):
-            return items.message_events(time, item)
+            return items.message_events(time, item, parent)
+        if kind == "contextCompaction" and parent is None:
+            return [ProgressEvent(time=time, text="the conversation was compacted")]
         name = items.tool_name(item)
-        if name is None:
+        return [] if name is None else self._call_completed(time, item, name, parent)
+
+    def _call_completed(self, time: datetime, item: Frame, name: str, parent: str | None) -> list[EventBase]:
+        state, ident = self.state, text_of(item.get("id"))[:MAX_NAME]
+        if ident in state.closed:
+            state.closed.discard(ident)
             return []
-        if ident in self.state.closed:
-            self.state.closed.discard(ident)
-            return []
-        begun = self.state.items.pop(ident, None)
-        self.state.outputs.close(ident)
-        use = [] if begun else [items.use_event(time, item, name)]  # an interrupt came before its beginning was told
+        if item.get("type") == "collabAgentToolCall" and isinstance(threads := item.get("receiverThreadIds"), list):
+            known = {**state.parents, **{text_of(each)[:MAX_NAME]: ident for each in threads if name in BEGINNING}}
+            state.parents = dict(list(known.items())[-MAX_THREADS:])
+        begun = state.items.pop(ident, None)
+        state.outputs.close(ident)
+        use = [] if begun else [items.use_event(time, item, name, parent)]  # an interrupt came before it was told
         return [*use, *items.result_events(time, item, name)]
 
     def _output_told(self, time: datetime, params: Frame) -> list[EventBase]:
