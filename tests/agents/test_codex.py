@@ -355,6 +355,31 @@ class TestSubagents:
             texts = [(each.text, each.parent_tool_id) for each in stage.said("message", delta=False)]
             assert texts == [("the secret word", begun.id), ("it has looked", None)]
 
+    async def test_a_run_ends_once_they_have_done_their_work(self, codex: CodexKit) -> None:
+        work = "touch napping; until [ -e go ]; do sleep 0.02; done; touch made"
+        async with codex.run(left_alone(shell(work, yield_time_ms=600_000), say("made"))) as stage:
+            _, task = stage.start()
+            await stage.wait_for("message", text="I have somebody do it", delta=False)
+            await until((stage.workspace / "napping").exists)
+            assert not task.done()
+            (stage.workspace / "go").touch()
+            assert (await ended(task)).text == "I have somebody do it"
+            assert (stage.workspace / "made").exists()
+
+    async def test_an_interrupt_ends_them_where_they_alone_are_at_work(self, codex: CodexKit) -> None:
+        async with codex.run(left_alone(napping())) as stage:
+            session, task = stage.start()
+            await stage.wait_for("message", text="I have somebody do it", delta=False)
+            await until((stage.workspace / "napping").exists)
+            settled = await told(session, message("interrupt"))
+            assert (settled.state, settled.how) == ("acknowledged", "interrupted")
+            await no_tool_lives(stage)
+            assert not task.done()
+            settled = await told(session, message("interrupt", "something else", "m-2"))
+            assert settled.state == "acknowledged"
+            assert (await ended(task)).text == "as you wish"
+            assert len(stage.said("progress", text="the turn was interrupted")) == 1
+
     async def test_an_interrupt_ends_them_and_their_commands(self, codex: CodexKit) -> None:
         async with codex.run(delegated(napping())) as stage:
             session, task = stage.start()
@@ -413,6 +438,18 @@ def delegated(*answers: Any) -> Any:
         if not request.saw("the secret word"):
             return tool("wait_agent", targets=[agent_id(request)], timeout_ms=60_000)
         return say("it has looked")
+
+    return answered
+
+
+def left_alone(*answers: Any) -> Any:
+    """A turn that begins a sub-agent and does not wait for it, which gives these answers."""
+    played = delegated(*answers)
+
+    def answered(request: Request) -> Any:
+        step = played(request)
+        waits = any(isinstance(each, Tool) and each.name == "wait_agent" for each in getattr(step, "parts", ()))
+        return say("I have somebody do it") if waits else step
 
     return answered
 

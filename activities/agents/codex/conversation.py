@@ -148,10 +148,10 @@ class CodexConversation:
         state = self._transcript.state
         if command not in state.written:
             await self._until(lambda: bool(state.turn) or not self._begins, SETTLEMENT_TIMEOUT_S)
-            if not state.turn and not message.end:
+            thread, turn = self._transcript.at_work
+            if not turn and not message.end:
                 return
             if not state.interrupting or message.end:
-                thread, turn = self._transcript.thread or "", state.turn
                 await self._write(command, "turn/interrupt", threadId=thread, turnId=turn)
         await self._until(lambda: self._is_over(command), SETTLEMENT_TIMEOUT_S)
 
@@ -159,7 +159,7 @@ class CodexConversation:
         """The interrupt has done what it does, or another one has."""
         state = self._transcript.state
         told = command in state.written or not command.startswith(END_PREFIX)
-        return told and not state.turn and not self._transcript.stopping
+        return told and not state.turn and not state.interrupting and not self._transcript.stopping
 
     @property
     def _begins(self) -> bool:

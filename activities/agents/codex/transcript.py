@@ -84,6 +84,22 @@ class CodexTranscript:
         return bool(self.state.turn or self.state.owed)
 
     @property
+    def _owes_nothing(self) -> bool:
+        """The last turn came to its own end, and no sub-agent is at work that it has left."""
+        state = self.state
+        left = bool(state.delegated) and state.failure is None
+        return state.answered and not self.turn_open and not state.parked and not left
+
+    @property
+    def at_work(self) -> tuple[str, str]:
+        """The thread and the turn that an interrupt ends: the agent's own, else a sub-agent's, else none."""
+        state = self.state
+        if not self.turn_open and not state.parked:
+            for turn, thread in state.delegated.items():
+                return thread, turn
+        return self.thread or "", state.turn
+
+    @property
     def left_at_work(self) -> dict[str, str]:
         """Turns of sub-agents that are to end, because the agent's own was interrupted: turn -> thread. The end of
         the run ends them by itself.
@@ -108,7 +124,7 @@ class CodexTranscript:
         if state.session_error:
             return True
         idle = not self.turn_open and not state.unclean
-        return idle and (state.over or (state.answered and not state.parked))
+        return idle and (state.over or self._owes_nothing)
 
     def snapshot(self) -> bytes | None:
         """See ports.Transcript."""
@@ -155,7 +171,7 @@ class CodexTranscript:
             return Verdict(refused, resumable=lost, start_over=lost)
         if self.hopeless:
             return Verdict(self.hopeless)
-        if state.answered and not self.turn_open and not state.parked:
+        if self._owes_nothing:
             return Verdict(error_of(state.failure))
         if state.begun or exit_fact.signal or exit_fact.lost or exit_fact.reason != "exited":
             return Verdict(crash(exit_fact), resumable=True)
@@ -182,8 +198,8 @@ class CodexTranscript:
         if frame["method"] == "turn/start":
             state.owed[command] = ""
         elif frame["method"] == "turn/interrupt" and not command.startswith(SUBAGENT):
-            state.interrupting[command] = text_of(object_at(frame, "params").get("turnId"))
-            if not self._runs(state.interrupting[command]):
+            state.interrupting[command] = turn = text_of(object_at(frame, "params").get("turnId"))
+            if not self._runs(turn) and turn not in state.delegated:
                 self._interrupts_end(interrupted=False)
         return []
 
@@ -272,8 +288,21 @@ class CodexTranscript:
             state.delegated.pop(ident, None)
             if id_of(SUBAGENT, ident) in state.written:
                 state.unclean[ident] = thread
-            return self._calls_end(time, thread, interrupted=turn.get("status") == "interrupted")
+            interrupted = turn.get("status") == "interrupted"
+            found = self._calls_end(time, thread, interrupted=interrupted)
+            return [*found, *self._alone_interrupted(time, ident, thread, interrupted=interrupted)]
         return []
+
+    def _alone_interrupted(self, time: datetime, turn: str, thread: str, *, interrupted: bool) -> list[EventBase]:
+        """A person's interrupt came where sub-agents alone were at work, and this one's turn has ended."""
+        state = self.state
+        if turn not in state.interrupting.values():
+            return []
+        self._interrupts_end(interrupted=interrupted)
+        if not interrupted or self.turn_open:
+            return []
+        state.parked, state.unclean[turn] = True, thread
+        return [ProgressEvent(time=time, text=TURN_INTERRUPTED)]
 
     def _thread_of(self, params: Frame) -> str:
         return (text_of(params.get("threadId")) or self.state.progress.session_id or "")[:MAX_NAME]
@@ -304,13 +333,18 @@ class CodexTranscript:
             del state.owed[command]
             self._settle(command, "rejected", "the turn ended before the agent had read it")
         state.turn = ""
-        self._interrupts_end(interrupted=interrupted)
+        # One that came as the turn came to its own end is for the sub-agents that it has left at work.
+        late = status == "completed" and bool(state.interrupting and state.delegated)
+        self._interrupts_end(interrupted=interrupted or late)
         if interrupted:
-            state.parked = True
             state.unclean[ended] = self.thread or ""
-            return [*found, ProgressEvent(time=time, text=TURN_INTERRUPTED)]
-        state.answered = True
-        return [*found, *self._ended(time, turn, status)]
+        else:
+            state.answered = True
+            found += self._ended(time, turn, status)
+        if interrupted or late:
+            state.parked = True
+            found.append(ProgressEvent(time=time, text=TURN_INTERRUPTED))
+        return found
 
     def _ended(self, time: datetime, turn: Frame, status: str) -> list[EventBase]:
         """A turn came to its own end, well or not."""
