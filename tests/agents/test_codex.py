@@ -460,6 +460,20 @@ def agent_id(request: Request) -> str:
     return str(json.loads(told)["agent_id"])
 
 
+class TestGoals:
+    async def test_a_run_goes_on_until_its_goal_is_reached_or_a_person_interrupts(self, codex: CodexKit) -> None:
+        """Codex begins turns by itself, some 20 ms after each, as long as the thread has a goal."""
+        steps = (tool("create_goal", objective="the docs"), say("one"), hold("two"), say("three"))
+        async with codex.run(*steps, tool("update_goal", status="complete"), say("all of it")) as stage:
+            session, task = stage.start()
+            await codex.script.wait_held()
+            assert (await told(session, message("interrupt"))).how == "interrupted"
+            assert not task.done()
+            assert (await told(session, message("steer", "go on", "m-2"))).state == "acknowledged"
+            outcome = await ended(task)
+        assert (outcome.status, outcome.text, outcome.turns) == ("succeeded", "all of it", 5)
+
+
 class TestCompaction:
     async def test_it_counts_as_one_call_and_what_an_earlier_run_has_used_does_not(self, codex: CodexKit) -> None:
         """Codex tells the thread's total before each compaction, and again after it."""

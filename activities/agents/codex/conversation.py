@@ -166,7 +166,7 @@ class CodexConversation:
         """A turn will begin by itself."""
         state, opening = self._transcript.state, self._transcript.opening
         awaited = opening is not None and opening[0] not in state.written and not state.session_error
-        return bool(state.owed) or awaited
+        return bool(state.owed) or awaited or (state.goal and not state.parked)
 
     async def _deliver_text(self, message: OutgoingMessage) -> Settlement:
         """Write the text once; wait until Codex has taken it, and a moment for the model to be given it."""

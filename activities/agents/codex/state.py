@@ -50,6 +50,8 @@ class CodexState(Snapshot):
     """A turn has come to its own end."""
     failure: Failure | None = None
     """Why the last turn failed."""
+    goal: bool = False
+    """The thread has a goal for which Codex begins turns by itself."""
     parked: bool = False
     """The last turn was interrupted, and no text followed."""
     over: bool = False

@@ -85,9 +85,9 @@ class CodexTranscript:
 
     @property
     def _owes_nothing(self) -> bool:
-        """The last turn came to its own end, and no sub-agent is at work that it has left."""
+        """The last turn came to its own end, has left no sub-agent at work, and no goal brings a further one."""
         state = self.state
-        left = bool(state.delegated) and state.failure is None
+        left = (bool(state.delegated) or state.goal) and state.failure is None
         return state.answered and not self.turn_open and not state.parked and not left
 
     @property
@@ -227,6 +227,8 @@ class CodexTranscript:
             "item/commandExecution/outputDelta": self._output_told,
             "thread/tokenUsage/updated": self._usage_updated,
             "serverRequest/resolved": lambda time, params: approvals.resolved(time, params, self.state),
+            "thread/goal/updated": self._goal_told,
+            "thread/goal/cleared": self._goal_told,
             "error": lambda time, params: [items.retry_event(time, params)] if params.get("willRetry") else [],
         }
         if method in items.DELTAS:
@@ -440,6 +442,10 @@ class CodexTranscript:
         if ident not in self.state.items:
             return []
         return [*self.state.outputs.added(time, ident, text_of(params.get("delta")))]
+
+    def _goal_told(self, time: datetime, params: Frame) -> list[EventBase]:
+        self.state.goal = object_at(params, "goal").get("status") == "active"
+        return []
 
     def _usage_updated(self, time: datetime, params: Frame) -> list[EventBase]:
         """Totals are a thread's, a sub-agent's too. What an earlier process has used of it is told when it is resumed;
