@@ -42,6 +42,7 @@ from tests.scripted_model import (
     tool,
 )
 from tests.support.processes import marked, until
+from tests.support.programs import program
 
 pytestmark = [pytest.mark.integration, pytest.mark.linux]
 
@@ -458,6 +459,50 @@ def agent_id(request: Request) -> str:
     """The thread of the sub-agent that was begun."""
     told = next(text for text in request.texts if '"agent_id"' in text)
     return str(json.loads(told)["agent_id"])
+
+
+class TestHooks:
+    @pytest.mark.parametrize("what", ["prompt", "message"])
+    async def test_what_one_blocks_was_not_read(self, codex: CodexKit, what: str) -> None:
+        given = "not this" if what == "prompt" else "do it"
+        async with codex.run(hold("a"), prompt=given) as stage:
+            await block_prompts(codex, stage, "not this")
+            session, task = stage.start()
+            if what == "message":
+                await codex.script.wait_held()
+                settled = await told(session, message("steer", "not this either"))
+                assert (settled.state, "not here" in (settled.how or "")) == ("rejected", True)
+            outcome = await ended(task)
+            assert (outcome.status, outcome.error, outcome.attempts) == ("failed", ErrorType.AGENT_FAILED, 1)
+            assert outcome.message == "a hook (userPromptSubmit) blocked: not here"
+            assert len(stage.said("progress", text=outcome.message)) == 1
+        assert len(codex.script.requests) == (0 if what == "prompt" else 1)
+
+
+async def block_prompts(codex: CodexKit, stage: Stage, text: str) -> None:
+    """Give Codex's user a hook that blocks prompts with this text, and the trust that Codex asks for."""
+    home = codex.home / ".codex"
+    answer = json.dumps({"decision": "block", "reason": "not here"})
+    command = f"if grep -q '{text}'; then echo '{answer}'; fi"
+    hooks = {"UserPromptSubmit": [{"hooks": [{"type": "command", "command": command}]}]}
+    (home / "hooks.json").write_text(json.dumps({"hooks": hooks}))
+    capabilities = {"experimentalApi": True}
+    client = {"clientInfo": {"name": "test", "version": "1"}, "capabilities": capabilities}
+    asked = [{"id": 1, "method": "initialize", "params": client}, {"method": "initialized"}]
+    asked.append({"id": 2, "method": "hooks/list", "params": {"cwds": [str(stage.workspace)]}})
+    lister = await asyncio.create_subprocess_exec(
+        program("codex"), "app-server", stdin=-1, stdout=-1, stderr=-3, env=stage.environment, limit=1 << 20
+    )
+    assert lister.stdin
+    assert lister.stdout
+    lister.stdin.writelines(json.dumps(each).encode() + b"\n" for each in asked)
+    while (frame := json.loads(await lister.stdout.readline())).get("id") != 2:
+        pass
+    lister.stdin.close()
+    await lister.wait()
+    ((hook,),) = [each["hooks"] for each in frame["result"]["data"]]
+    with (home / "config.toml").open("a") as file:
+        file.write(f'\n[hooks.state."{hook["key"]}"]\ntrusted_hash = "{hook["currentHash"]}"\n')
 
 
 class TestGoals:

@@ -46,6 +46,8 @@ class CodexState(Snapshot):
     """The turn that runs; empty for none."""
     spoken: bool = False
     """The model was given a text in this turn."""
+    blocked: Annotated[str, Field(max_length=MAX_NAME)] = ""
+    """Why a hook kept a text from the model, which has said nothing since; Codex ends the turn then."""
     answered: bool = False
     """A turn has come to its own end."""
     failure: Failure | None = None

@@ -227,6 +227,7 @@ class CodexTranscript:
             "item/commandExecution/outputDelta": self._output_told,
             "thread/tokenUsage/updated": self._usage_updated,
             "serverRequest/resolved": lambda time, params: approvals.resolved(time, params, self.state),
+            "hook/completed": self._hook_ended,
             "thread/goal/updated": self._goal_told,
             "thread/goal/cleared": self._goal_told,
             "error": lambda time, params: [items.retry_event(time, params)] if params.get("willRetry") else [],
@@ -276,7 +277,7 @@ class CodexTranscript:
 
     def _turn_started(self, time: datetime, params: Frame) -> list[EventBase]:
         state = self.state
-        state.turn, state.spoken = text_of(object_at(params, "turn").get("id"))[:MAX_NAME], False
+        state.turn, state.spoken, state.blocked = text_of(object_at(params, "turn").get("id"))[:MAX_NAME], False, ""
         state.parked = False
         return []
 
@@ -333,7 +334,7 @@ class CodexTranscript:
         found = self._calls_end(time, self._thread_of(params), interrupted=interrupted)
         for command in [each for each, its in state.owed.items() if its == ended]:
             del state.owed[command]
-            self._settle(command, "rejected", "the turn ended before the agent had read it")
+            self._settle(command, "rejected", state.blocked or "the turn ended before the agent had read it")
         state.turn = ""
         # One that came as the turn came to its own end is for the sub-agents that it has left at work.
         late = status == "completed" and bool(state.interrupting and state.delegated)
@@ -353,6 +354,8 @@ class CodexTranscript:
         progress = self.state.progress
         progress.stop_reason = status[:100] or None
         error = turn_error(object_at(turn, "error")) if status == "failed" else None
+        if error is None and self.state.blocked:
+            error = AgentFailed(self.state.blocked)
         if error is None:
             progress.text = progress.said
             if self._structured:
@@ -415,7 +418,7 @@ class CodexTranscript:
         item, parent = object_at(params, "item"), self._parent(self._thread_of(params))
         kind = item.get("type")
         if kind == "agentMessage" and parent is None:
-            self.state.progress.said = text_of(item.get("text"))[:MAX_TEXT]
+            self.state.progress.said, self.state.blocked = text_of(item.get("text"))[:MAX_TEXT], ""
         if kind in ("agentMessage", "reasoning"):
             return items.message_events(time, item, parent)
         if kind == "contextCompaction" and parent is None:
@@ -442,6 +445,17 @@ class CodexTranscript:
         if ident not in self.state.items:
             return []
         return [*self.state.outputs.added(time, ident, text_of(params.get("delta")))]
+
+    def _hook_ended(self, time: datetime, params: Frame) -> list[EventBase]:
+        """What a hook of Codex's user, or of a trusted workspace, has to say where it stops something."""
+        run = object_at(params, "run")
+        if run.get("status") not in ("blocked", "stopped", "failed"):
+            return []
+        event, said = text_of(run.get("eventName"))[:MAX_NAME], text_of(run.get("entries")) or "it gave no reason"
+        text = f"a hook ({event}) {run['status']}: {said}"
+        if event == "userPromptSubmit" and run["status"] in ("blocked", "stopped"):
+            self.state.blocked = text[:MAX_NAME]
+        return [ProgressEvent(time=time, text=text[:1000])]
 
     def _goal_told(self, time: datetime, params: Frame) -> list[EventBase]:
         self.state.goal = object_at(params, "goal").get("status") == "active"
