@@ -367,6 +367,26 @@ class TestSubagents:
             assert (await ended(task)).text == "I have somebody do it"
             assert (stage.workspace / "made").exists()
 
+    @pytest.mark.parametrize("first", ["call", "turn"])
+    def test_one_whose_first_turn_is_not_told_yet_is_waited_for(self, first: str) -> None:
+        """Codex tells in any order that the call has ended and that the turn has begun."""
+        mine, other = "01a20fad-fe45-7da3-aa51-1b2bb9c0dc99", "01a20fad-fe45-7da3-aa51-1b2bb9c0dc98"
+        spawned = {"type": "collabAgentToolCall", "id": "c", "tool": "spawnAgent", "status": "completed"}
+        frames: dict[str, dict[str, Any]] = {
+            "session": {"id": "session", "result": {"thread": {"id": mine}}},
+            "begun": turn_frame("turn/started", mine, "t-1"),
+            "call": item_frame(mine, {**spawned, "receiverThreadIds": [other]}),
+            "turn": turn_frame("turn/started", other, "t-2"),
+            "answered": turn_frame("turn/completed", mine, "t-1"),
+            "done": turn_frame("turn/completed", other, "t-2"),
+        }
+        found = CodexTranscript(None)
+        order = ("call", "answered", "turn", "done") if first == "call" else ("turn", "call", "answered", "done")
+        for number, name in enumerate(("session", "begun", *order)):
+            assert not found.finished
+            found.feed(Line(number, 1, "out", json.dumps(frames[name]).encode()))
+        assert found.finished
+
     async def test_an_interrupt_ends_them_where_they_alone_are_at_work(self, codex: CodexKit) -> None:
         async with codex.run(left_alone(napping())) as stage:
             session, task = stage.start()
@@ -423,6 +443,16 @@ class TestSubagents:
             assert stage.listener.asks[-1].withdrawn
             assert [each.state for each in stage.said("permission")] == ["asked", "withdrawn"]
             assert not (stage.workspace / "made").exists()
+
+
+def turn_frame(method: str, thread: str, turn: str) -> dict[str, Any]:
+    """What Codex tells of a turn."""
+    return {"method": method, "params": {"threadId": thread, "turn": {"id": turn, "status": "completed"}}}
+
+
+def item_frame(thread: str, item: dict[str, Any]) -> dict[str, Any]:
+    """What Codex tells of an item that is complete."""
+    return {"method": "item/completed", "params": {"threadId": thread, "item": item}}
 
 
 def delegated(*answers: Any) -> Any:

@@ -153,13 +153,13 @@ class CodexConversation:
                 return
             if not state.interrupting or message.end:
                 await self._write(command, "turn/interrupt", threadId=thread, turnId=turn)
-        await self._until(lambda: self._is_over(command), SETTLEMENT_TIMEOUT_S)
+                await self._until(lambda: command in state.written, SETTLEMENT_TIMEOUT_S)
+        await self._until(self._is_over, SETTLEMENT_TIMEOUT_S)
 
-    def _is_over(self, command: str) -> bool:
+    def _is_over(self) -> bool:
         """The interrupt has done what it does, or another one has."""
         state = self._transcript.state
-        told = command in state.written or not command.startswith(END_PREFIX)
-        return told and not state.turn and not state.interrupting and not self._transcript.stopping
+        return not state.turn and not state.interrupting and not self._transcript.stopping
 
     @property
     def _begins(self) -> bool:

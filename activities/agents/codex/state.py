@@ -66,6 +66,8 @@ class CodexState(Snapshot):
     """Interrupts and ends that no turn's end has answered: command id -> turn."""
     delegated: Annotated[dict[Name, Name], Field(max_length=MAX_THREADS)] = field(default_factory=dict)
     """Turns of sub-agents that run: turn -> thread. An interrupt ends the agent's own alone, as Codex has it."""
+    begun_threads: Annotated[set[Name], Field(max_length=MAX_THREADS)] = field(default_factory=set)
+    """Threads of sub-agents that were begun, and whose first turn was not told yet."""
     unclean: Annotated[dict[Name, Name], Field(max_length=2 * MAX_THREADS)] = field(default_factory=dict)
     """Interrupted turns whose commands may be at work: turn -> thread."""
     settled: dict[str, Settlement] = field(default_factory=dict)

@@ -50,7 +50,8 @@ OF_ANY_THREAD = (
 )
 """What counts of sub-agents' threads, too: their requests are asked as the agent's own."""
 
-BEGINNING = ("spawn_agent", "resume_agent")
+SPAWN, CLOSE = "spawn_agent", "close_agent"
+BEGINNING = (SPAWN, "resume_agent")
 """Calls with which a sub-agent begins, or begins anew."""
 
 
@@ -87,7 +88,7 @@ class CodexTranscript:
     def _owes_nothing(self) -> bool:
         """The last turn came to its own end, has left no sub-agent at work, and no goal brings a further one."""
         state = self.state
-        left = (bool(state.delegated) or state.goal) and state.failure is None
+        left = bool(state.delegated or state.begun_threads or state.goal) and state.failure is None
         return state.answered and not self.turn_open and not state.parked and not left
 
     @property
@@ -285,8 +286,12 @@ class CodexTranscript:
         """A turn of a sub-agent began or ended."""
         state, turn = self.state, object_at(params, "turn")
         ident, thread = text_of(turn.get("id"))[:MAX_NAME], text_of(params.get("threadId"))[:MAX_NAME]
-        if method == "turn/started" and len(state.delegated) < MAX_THREADS:
-            state.delegated[ident] = thread
+        if method == "turn/started":
+            state.begun_threads.discard(thread)
+            if len(state.parents) < MAX_THREADS:
+                state.parents.setdefault(thread, thread)  # the call that began it may be told to have ended after this
+            if len(state.delegated) < MAX_THREADS:
+                state.delegated[ident] = thread
         elif method == "turn/completed":
             state.delegated.pop(ident, None)
             if id_of(SUBAGENT, ident) in state.written:
@@ -432,8 +437,12 @@ class CodexTranscript:
             state.closed.discard(ident)
             return []
         if item.get("type") == "collabAgentToolCall" and isinstance(threads := item.get("receiverThreadIds"), list):
-            known = {**state.parents, **{text_of(each)[:MAX_NAME]: ident for each in threads if name in BEGINNING}}
-            state.parents = dict(list(known.items())[-MAX_THREADS:])
+            begins = [text_of(each)[:MAX_NAME] for each in threads if name in BEGINNING]
+            if name == SPAWN and item.get("status") == "completed" and len(state.parents) < MAX_THREADS:
+                state.begun_threads.update(each for each in begins[:1] if each not in state.parents)
+            if name == CLOSE:
+                state.begun_threads.difference_update(map(text_of, threads))
+            state.parents = dict(list({**state.parents, **dict.fromkeys(begins, ident)}.items())[-MAX_THREADS:])
         begun = state.items.pop(ident, None)
         state.outputs.close(ident)
         use = [] if begun else [items.use_event(time, item, name, parent)]  # an interrupt came before it was told
