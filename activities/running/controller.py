@@ -19,7 +19,7 @@ from activities.running.approvals import AttemptApprovals
 from activities.running.attempt import NEVER, AttemptRunner
 from activities.running.attempt_state import AttemptState
 from activities.running.backups import back_up, back_up_last
-from activities.running.handover import cause_of, handover
+from activities.running.handover import begun_again, cause_of, handover
 from activities.running.launch import RunContext, prepare_launch
 from activities.running.limits import stopped_for
 from activities.running.monitor import RunMonitor
@@ -244,6 +244,8 @@ class RunController:
         if self._crashes > MAX_CRASHES:
             return self._totals.outcome("failed", self._error)
         self._resumption = self._resumption_after(number, result)
+        if verdict.start_over and not result.parked:
+            await self._begin_again()
         return None
 
     async def _open(self, log: EventLog, number: int, resumption: Resumption | None) -> Channel | None:
@@ -280,13 +282,23 @@ class RunController:
             await asyncio.to_thread(directory.note_part, part, Part(number, error.message, told))
         return True
 
+    async def _begin_again(self) -> None:
+        """The agent's session is lost: what was told and done goes before its prompt. Raises OSError."""
+        run, directory = self._agents[self._part], self._run.directory
+        said = self._totals.last_work("").said
+        told = await begun_again(said, self._prompts(), directory.events, self._run.baseline)
+        prompt = told + self._before(self._part) + run.request.prompt
+        self._run = replace(self._run, request=self._run.request.model_copy(update={"prompt": prompt}))
+
     def _prompts(self) -> list[str]:
         """What the run itself has asked its agents so far, with what preceded it for each."""
-        found = [CONTINUE_PROMPT]
-        for part, run in enumerate(self._agents[: self._part + 1]):
-            before = self._run.directory.part(part) if part else None
-            found.append((before.told if before else "") + run.told.prompt)
-        return found
+        agents = enumerate(self._agents[: self._part + 1])
+        return [CONTINUE_PROMPT, *(self._before(part) + run.told.prompt for part, run in agents)]
+
+    def _before(self, part: int) -> str:
+        """What precedes the prompt of the run's agent of this number."""
+        noted = self._run.directory.part(part) if part else None
+        return noted.told if noted else ""
 
     def _take_part(self, number: int) -> None:
         """Another agent than so far is at work from this process on, where that was written down."""

@@ -1,4 +1,4 @@
-"""What the next agent of a run is told of the one before it, which could not go on; and why another may at all."""
+"""What an agent is told that goes on for another, or begins again without its session; and why another may at all."""
 
 import asyncio
 import json
@@ -22,6 +22,10 @@ LONG = 200
 CUT = "\n(cut off here)"
 MAX_DIFF = 30_000
 MAX_MESSAGES = 20
+_LOST = (
+    "Your process ended unexpectedly, and the conversation was lost with it. You begin again in the same directory, "
+    "with the files as you left them. Check what was done already: it need not be done again."
+)
 _OVERLOADED = frozenset({503, 529})
 _RATE_LIMITED = 429
 
@@ -47,25 +51,37 @@ async def handover(last: LastWork, prompts: Sequence[str], log: Path, baseline: 
         log: the run's event log.
         baseline: the workspace as the run found it.
     """
+    done = await _done(last.said, prompts, log, baseline)
+    before = f'Another agent ("{last.agent}") has worked on this before you and could not go on ({last.why[:500]}).'
+    rest = "You go on in the same directory, with the files as it left them; what it has done need not be done again."
+    return "\n\n".join([f"{before} {rest}", *done, "What you are both asked:", ""]) if done else ""
+
+
+async def begun_again(said: str, prompts: Sequence[str], log: Path, baseline: Baseline) -> str:
+    """What precedes the prompt of an agent that has lost its session with its process; empty where nothing was done.
+
+    `said`: its last words; the rest is as for `handover`. Raises OSError.
+    """
+    done = await _done(said, prompts, log, baseline)
+    return "\n\n".join([_LOST, *done, "What you are asked:", ""]) if done else ""
+
+
+async def _done(said: str, prompts: Sequence[str], log: Path, baseline: Baseline) -> list[str]:
+    """What was told and done before; empty where that is nothing."""
+    parts = []
     messages = await asyncio.to_thread(lambda: list(_messages(log, prompts)))
     diff = await baseline.changes(MAX_DIFF)
-    if not (last.said or messages or diff):
-        return ""
-    before = f'Another agent ("{last.agent}") has worked on this before you and could not go on'
-    rest = "You go on in the same directory, with the files as it left them; what it has done need not be done again."
-    parts = [f"{before} ({last.why[:500]}). {rest}"]
     if messages:
         earlier = " (earlier ones are left out)" if len(messages) > MAX_MESSAGES else ""
         told = [f"- {text[:MAX_MESSAGE]}{CUT if len(text) > MAX_MESSAGE else ''}" for text in messages[-MAX_MESSAGES:]]
-        parts.append("\n".join([f"People said to it meanwhile, in this order{earlier}:", *told]))
-    if last.said:
-        cut = "(cut off before this) " if len(last.said) > MAX_SAID else ""
-        parts.append(f"Its last words:\n{cut}{last.said[-MAX_SAID:]}")
+        parts.append("\n".join([f"People said meanwhile, in this order{earlier}:", *told]))
+    if said:
+        cut = "(cut off before this) " if len(said) > MAX_SAID else ""
+        parts.append(f"The last words before:\n{cut}{said[-MAX_SAID:]}")
     if diff:
         cut = CUT if len(diff) >= MAX_DIFF else ""
         parts.append(f"What has changed in the files since the run began:\n```diff\n{diff}{cut}\n```")
-    parts.append("What you are both asked:")
-    return "\n\n".join(parts) + "\n\n"
+    return parts
 
 
 def _messages(log: Path, prompts: Sequence[str]) -> Iterator[str]:
@@ -89,4 +105,5 @@ def _message(line: bytes) -> str:
     if not isinstance(event, dict) or event.get("type") != "message" or event.get("role") != "user":
         return ""
     ours = str(event.get("message_id") or "")
-    return "" if ours == "repair" or ours.startswith("resume-") else str(event.get("text") or "")
+    text = str(event.get("text") or "")
+    return "" if ours == "repair" or ours.startswith("resume-") or _LOST in text else text

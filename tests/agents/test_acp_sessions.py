@@ -42,9 +42,10 @@ for line in sys.stdin:
     elif method == "session/cancel":
         tell(id=prompt, result={"stopReason": "cancelled"})
     elif method == "session/prompt":
-        prompt = ident
-        say("told: " + " ".join(each["text"] for each in frame["params"]["prompt"]))
-        if loaded or refuses and ident != "prompt":
+        prompt, told = ident, " ".join(each["text"] for each in frame["params"]["prompt"])
+        say("told: " + told)
+        holds = "was lost" not in told if "holds" in sys.argv else ident == "prompt"
+        if loaded or refuses and not holds:
             tell(id=prompt, result={"stopReason": "end_turn"})
 """
 
@@ -86,3 +87,25 @@ async def test_a_process_that_lost_the_session_is_told_nothing(tmp_path: Path) -
     assert outcome.text == f"told: be brief {told_again(['x'])} go on"  # it waited, as the person had wished
     assert outcome.attempts == 3
     assert {each.id: each.state for each in outcome.messages}["m-2"] == "acknowledged"
+
+
+async def test_one_that_lost_the_session_at_work_is_told_what_was_said_and_done(tmp_path: Path) -> None:
+    """A message that the agent had is not lost with its session, and what was done need not be done again."""
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM, encoding="utf-8")
+    command = [sys.executable, str(program), "refuses", "holds"]
+    async with staged(tmp_path, AcpAgent(), {}, {"agent": "acp", "command": command, "prompt": "build it"}) as stage:
+        session, task = stage.start()
+        await stage.wait_for("message", role="assistant", text="told: build it", delta=True)
+        await deliver(session, message("interrupt", "with nails", "m-1"))
+        await stage.wait_for("message", role="assistant", text="told: with nails", delta=True)
+        await stage.kill()
+        outcome = await task
+        prompts = [each.text for each in stage.said("message", role="user")]
+    assert outcome.attempts == 3
+    assert prompts[:2] == ["build it", "with nails"]
+    last = prompts[2]
+    assert last.startswith("Your process ended unexpectedly, and the conversation was lost with it.")
+    assert "in this order:\n- with nails\n" in last
+    assert "The last words before:\ntold: build it\n" in last
+    assert last.endswith("What you are asked:\n\nbuild it")

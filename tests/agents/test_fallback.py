@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 
 import pytest
 
-from activities.running.handover import CUT, MAX_DIFF, MAX_MESSAGE, MAX_SAID, cause_of, handover
+from activities.running.handover import CUT, MAX_DIFF, MAX_MESSAGE, MAX_SAID, begun_again, cause_of, handover
 from activities.running.totals import LastWork
 from steersman.contracts.errors import (
     AgentFailed,
@@ -120,12 +120,14 @@ class TestHandover:
         assert await self.told(tmp_path, "", []) == ""
 
     async def test_people_are_heard_the_prompt_is_not_repeated(self, tmp_path: Path) -> None:
+        (empty := tmp_path / "empty").touch()
         events = [
             {"type": "message", "role": "user", "text": "mend it"},
             {"type": "message", "role": "user", "text": "Before. mend it"},
             {"type": "message", "role": "user", "text": "with nails", "message_id": "message-1"},
             {"type": "message", "role": "user", "text": "and then mend it", "message_id": "message-2"},
             {"type": "message", "role": "user", "text": "Go on.", "message_id": "resume-2"},
+            {"type": "message", "role": "user", "text": await begun_again("I did", (), empty, Files(""))},
             {"type": "message", "role": "assistant", "text": "I do"},
             {"type": "message", "role": "user", "text": None},
             ["message", "role"],
@@ -134,6 +136,7 @@ class TestHandover:
         assert "- with nails" in told
         assert "Go on." not in told
         assert told.count("mend it") == 1
+        assert "I did" not in told
         assert "- and then mend it" in told
         assert "+b" in told
 

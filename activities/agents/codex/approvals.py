@@ -58,9 +58,10 @@ def tool_of(frame: Frame) -> str:
 
 def answer_of(frame: Frame, *, allowed: bool) -> JsonObject:
     """The answer to an approval."""
-    if _is_mcp_call(frame):
-        return {"action": "accept", "content": {}} if allowed else {"action": "decline"}
-    return {"decision": "accept" if allowed else "decline"}
+    word = "accept" if allowed else "decline"
+    if not _is_mcp_call(frame):
+        return {"decision": word}
+    return {"action": word, "content": {}} if allowed else {"action": word}
 
 
 def approval_id(frame: Frame) -> str:
