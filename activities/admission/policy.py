@@ -92,11 +92,16 @@ class Policy:
         worktree = Path(copy) if copy and request.workspace.worktree is not None else None
         directory, further = self.check(request, agent, worktree)
         untrusted = None
-        if not self._trusts(agent, (directory, *further)):
+        is_trusted = self._trusts(agent, (directory, *further))
+        works_in = Path(copy or directory)
+        above = self._above(agent, works_in) if is_trusted and place is None else ()
+        if not is_trusted or above:
             # What is elsewhere cannot be scanned: before the first process it is what the workspace is.
             scanned = Path(copy) if copy and place is None else directory
             roots = (scanned, *self.workspace_roots) if copy else self.workspace_roots
             untrusted = trust.untrusted(scanned, agent.files, AllowedRoots.of(roots, self.git_roots))
+            if above:
+                untrusted = replace(untrusted, above=above, to_trust=Path(os.path.commonpath([works_in, *above])))
             if place and not is_first:
                 untrusted = replace(untrusted, leads_out=True, git_runs_programs=True)
         environment = self.environment(request, place)
@@ -240,6 +245,15 @@ class Policy:
     def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
         trusted = self.trusted()
         return all(trust.is_within(each, trusted) or agent.trusts(each) for each in directories)
+
+    def _above(self, agent: Agent, directory: Path) -> tuple[Path, ...]:
+        """What the agent would load, and nobody trusts, of directories that it does not work in. What lies in the home
+        of the worker's user is that user's own.
+        """
+        home = os.path.realpath(self.environ.get("HOME", "/"))
+        return trust.programs_above(
+            directory, agent.files, lambda each: str(each) == home or self._trusts(agent, (each,))
+        )
 
     def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:
         """The complete environment of a program that a loop runs beside its agent. `request`: the same asked of agent

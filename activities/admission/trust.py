@@ -6,7 +6,7 @@ trusted is the policy's.
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from activities.admission.workspace_scan import scan
@@ -66,15 +66,34 @@ def untrusted(directory: Path, files: WorkspaceFiles, confines: AllowedRoots = A
 def sentence(workspace: str, found: Untrusted) -> str | None:
     """What a person is told of an untrusted workspace; None where nothing was left out."""
     parts = []
-    if found.left_out:
-        parts.append(f"{', '.join(found.left_out)} not loaded")
+    if left_out := [*map(str, found.above), *found.left_out]:
+        parts.append(f"{', '.join(left_out)} not loaded")
     if found.leads_out:
         parts.append("every command asks for permission, because links may lead out of it")
     elif found.git_runs_programs:
         parts.append("git asks for permission, because a repository's configuration may run programs")
     if not parts:
         return None
+    if found.above:
+        return (
+            f"the workspace counts as not trusted, because of what lies above it: {'; '.join(parts)}. To trust all of "
+            f"it: steer trust {found.to_trust}"
+        )
     return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {workspace}"
+
+
+def programs_above(directory: Path, files: WorkspaceFiles, is_trusted: Callable[[Path], bool]) -> tuple[Path, ...]:
+    """Files with programs that the agent would load of directories that this one lies in and that nobody trusts; the
+    nearest first.
+    """
+    top = repository_top(directory)
+    last = top if os.path.lexists(top / ".git") else Path(top.anchor)
+    return tuple(
+        each / name
+        for each in directory.parents
+        for name in (*files.from_root, *(files.from_top if each.is_relative_to(last) else ()))
+        if os.path.lexists(each / name) and not is_trusted(each)
+    )
 
 
 def is_within(directory: Path, trusted: Sequence[Path]) -> bool:

@@ -17,10 +17,15 @@ class WorkspaceFiles:
 
     `instructions` are texts for the model. `programs` name programs, variables or permissions: whoever wrote them
     decides what runs before anybody is asked, so they are for trusted workspaces alone.
+
+    `from_root` and `from_top` are files with programs that it loads of the directories above a workspace, too: up to
+    the root; up to the top of the repository that the workspace lies in, or to the root where it lies in none.
     """
 
     instructions: tuple[str, ...] = ()
     programs: tuple[str, ...] = ()
+    from_root: tuple[str, ...] = ()
+    from_top: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -35,6 +40,10 @@ class Untrusted:
     """Its repository's configuration, or one within it, may make git run programs: no git command is harmless there."""
     leads_out: bool = False
     """Links in it lead elsewhere, so a harmless command would read what is there: no command is harmless."""
+    above: tuple[Path, ...] = ()
+    """Files with programs above the workspace for which alone it is not trusted: the agent would load them with it."""
+    to_trust: Path | None = None
+    """The directory in which all of those lie."""
 
 
 @dataclass(frozen=True)

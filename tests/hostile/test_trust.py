@@ -93,6 +93,8 @@ class Traps:
             (own / name).write_text(json.dumps(settings))
         server = {"command": "sh", "args": ["-c", self._spring("mcp")]}
         (self.top / ".mcp.json").write_text(json.dumps({"mcpServers": {"evil": server}}))
+        above = {"command": "sh", "args": ["-c", self._spring("mcp-above")]}
+        (self.top.parent / ".mcp.json").write_text(json.dumps({"mcpServers": {"above": above}}))
         (self.top / "CLAUDE.md").write_text("THE-PROJECTS-WORD\n@/etc/hostname\n")
         (own / "commands" / "go.md").write_text(f"---\nallowed-tools: Bash\n---\n!`{self._spring('slash')}`\n")
         (own / "skills" / "s" / "SKILL.md").write_text(
@@ -163,7 +165,8 @@ async def test_a_trusted_workspace_is_what_its_owner_made_it(claude: ClaudeKit, 
     steps = (tool("Bash", command=HARMLESS), say("done"))
     async with claude.run(*steps, permissions={"mode": "accept_edits"}) as stage:
         await stage.play()
-    assert {"settings.json-SessionStart", "mcp", "fsmonitor", "clean", "githook-post-index-change"} <= set(traps.sprung)
+    sprung = {"settings.json-SessionStart", "mcp", "mcp-above", "fsmonitor", "clean", "githook-post-index-change"}
+    assert sprung <= set(traps.sprung)
     assert not [event for event in stage.said("progress") if "not trusted" in event.text]
 
 

@@ -11,13 +11,16 @@ from pydantic import ValidationError
 from activities.admission.pod_patterns import ClusterPattern, PodPattern, refused
 from activities.admission.policy import MAX_SECRET_FILE, Policy
 from activities.admission.ssh_patterns import SshPattern
+from activities.admission.trust import sentence
 from activities.agents.acp.agent import AcpAgent
 from activities.agents.catalog import AGENTS as ROWS
 from activities.agents.claude.agent import ClaudeAgent
 from activities.agents.hermes.agent import HermesAgent
 from activities.agents.process.agent import ProcessAgent
+from activities.ports.admission import Admission
 from activities.ports.agent import Agent
 from activities.ports.place import PlaceInfo
+from steersman.contracts.activities import RunKey
 from steersman.contracts.errors import InvalidRequest, WorkspaceError
 from steersman.contracts.kubernetes import KubernetesRuntime
 from steersman.contracts.request import PERMISSION_ORDER, Caps, PermissionMode, RunRequest
@@ -412,3 +415,50 @@ class TestOtherMachines:
         assert first.untrusted
         assert second.untrusted
         assert (first.directory, first.untrusted.leads_out, second.untrusted.leads_out) == (copy, False, True)
+
+
+class TestAbove:
+    """What lies above a trusted workspace, and would be loaded with it."""
+
+    AGENT = AGENTS["claude"]
+
+    def admitted(self, path: Path, *trusted: Path, home: Path | None = None, **fields: Any) -> Admission:
+        policy = Policy({"HOME": str(home or "/nonexistent")}, trusted=lambda: trusted)
+        return policy.admit(request(path, **fields), self.AGENT)
+
+    def test_nobody_trusts_it(self, tmp_path: Path) -> None:
+        workspace = tmp_path / "shared" / "workspace"
+        workspace.mkdir(parents=True)
+        assert self.admitted(workspace, workspace).untrusted is None
+        (tmp_path / ".mcp.json").touch()
+        (tmp_path / "shared" / ".claude" / "skills").mkdir(parents=True)
+        found = self.admitted(workspace, workspace).untrusted
+        assert found
+        told = sentence(str(workspace), found)
+        assert told
+        assert f"{tmp_path}/shared/.claude/skills, {tmp_path}/.mcp.json not loaded" in told
+        assert told.endswith(f"steer trust {tmp_path}")
+        assert self.admitted(workspace, workspace, tmp_path).untrusted is None
+
+    def test_of_directories_above_a_repository_it_is_less(self, tmp_path: Path) -> None:
+        workspace = tmp_path / "workspace"
+        (workspace / ".git").mkdir(parents=True)
+        (tmp_path / ".claude" / "skills").mkdir(parents=True)
+        assert self.admitted(workspace, workspace).untrusted is None
+        (tmp_path / ".mcp.json").touch()
+        assert self.admitted(workspace, workspace).untrusted
+
+    def test_the_home_of_the_workers_user_is_its_own(self, tmp_path: Path) -> None:
+        workspace = tmp_path / "workspace"
+        workspace.mkdir()
+        (tmp_path / ".mcp.json").touch()
+        assert self.admitted(workspace, workspace, home=tmp_path).untrusted is None
+
+    def test_a_request_that_names_settings_of_the_workspace_gets_those_of_the_user(self, tmp_path: Path) -> None:
+        workspace = tmp_path / "workspace"
+        workspace.mkdir()
+        (tmp_path / ".mcp.json").touch()
+        asked = request(workspace, options={"setting_sources": ["user", "project"]})
+        admission = Policy({}, trusted=lambda: (workspace,)).admit(asked, self.AGENT)
+        launch = self.AGENT.launch(RunKey(run="r", execution="e"), asked, admission, PurePath("/f"), None)
+        assert "--setting-sources=user" in launch.argv

@@ -41,6 +41,8 @@ FILES = WorkspaceFiles(
         ".claude/output-styles",
         ".claude/rules",
     ),
+    from_root=(".mcp.json",),
+    from_top=(".claude/agents", ".claude/commands", ".claude/skills", ".claude/workflows"),
 )
 """Files of a workspace that Claude Code loads by itself (with `--setting-sources` user: none, measured)."""
 

@@ -87,7 +87,7 @@ def configuration_arguments(request: RunRequest, options: ClaudeOptions, admissi
     argv = [f"--add-dir={directory}" for directory in admission.further]
     sources = options.setting_sources
     if untrusted and request.permissions.mode != "read_only":  # which loads none in any case
-        sources = ("user",) if sources is None else sources
+        sources = ("user",) if sources is None else tuple(each for each in sources if each == "user")
     argv.append(f"--settings={json.dumps(_settings(untrusted))}")
     if request.output_schema is not None:
         argv.append(f"--json-schema={json.dumps(request.output_schema)}")

@@ -45,6 +45,7 @@ FILES = WorkspaceFiles(
         ".gemini/skills",
         ".gemini/system.md",
     ),
+    from_root=(".gemini/.env", ".env"),
 )
 """Files of a workspace that Gemini CLI loads by itself, where its folder is trusted."""
 

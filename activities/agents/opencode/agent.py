@@ -48,13 +48,15 @@ that first, which takes 7 s (measured), and more than six minutes where npm's re
 """
 CONTENT = "OPENCODE_CONFIG_CONTENT"
 
+LOADED = (".opencode", "opencode.json", "opencode.jsonc")
+
 FILES = WorkspaceFiles(
     instructions=("AGENTS.md", "CLAUDE.md", "CONTEXT.md"),
     programs=("opencode.json", "opencode.jsonc", ".opencode", ".claude/skills", ".agents/skills"),
+    from_top=LOADED,
 )
 """Files of a workspace that opencode loads by itself, unless it is told not to."""
 
-LOADED = (".opencode", "opencode.json", "opencode.jsonc")
 _NOT_HERE = ("OPENCODE_ENABLE_QUESTION_TOOL", "OPENCODE_EXPERIMENTAL_BACKGROUND_SUBAGENTS")
 """Tools whose end nobody would see: a question that the protocol cannot ask, work that goes on after the turn."""
 _UNTRUSTED = ("PROJECT_CONFIG", "CLAUDE_CODE_SKILLS", "EXTERNAL_SKILLS")
@@ -131,7 +133,7 @@ class OpencodeAgent(AcpAgent):
 
 def _refuse_programs(admission: Admission, untrusted: Untrusted, resumption: Resumption | None) -> None:
     """Told to load no project's configuration, opencode loads plugins of it all the same, from here up to the root."""
-    trust = f"to trust the workspace: steer trust {admission.directory}"
+    trust = f"to trust it: steer trust {untrusted.to_trust or admission.directory}"
     if admission.place:
         found = [each for each in untrusted.left_out if each in LOADED]
         if resumption:
