@@ -590,11 +590,23 @@ class TestFailures:
         assert outcome.status == "succeeded"
         assert len(outcome.model_dump_json()) < 2 * 1024 * 1024
 
+    async def test_mcp_servers_that_are_not_there_are_told(self, claude: ClaudeKit) -> None:
+        servers = {"gone": {"command": "/nonexistent"}, "far": {"url": "http://127.0.0.1:9/mcp"}}
+        async with claude.run(say("done"), options={"mcp_servers": servers}) as stage:
+            await stage.play()
+            assert [each.text for each in stage.said("progress")] == ["MCP servers: gone failed, far failed"]
+
     @pytest.mark.parametrize(
         ("options", "field"),
         [
             ({"mcp_servers": []}, "options.*mcp_servers"),
             ({"mcp_servers": {"a": {"env": {"K": {"from_env": "NOT_HANDED_OUT"}}}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {"command": ["true"]}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {"command": "true", "args": "x"}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {"command": "true", "env": []}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {"type": "sdk", "name": "a"}}}, "options.mcp_servers.a"),
+            ({"mcp_servers": {"a": {"type": "stdio", "url": "http://a.example"}}}, "options.mcp_servers.a"),
             ({"add_dirs": ["relative"]}, "options.*add_dirs"),
             ({"setting_sources": ["cloud"]}, "options.*setting_sources"),
             ({"fallback_model": 7}, "options.*fallback_model"),

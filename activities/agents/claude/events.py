@@ -4,7 +4,7 @@ from collections.abc import Callable
 from datetime import datetime
 
 from activities.agents.frames import Frame
-from activities.untrusted_json import MAX_NAME, count_of, name_of, object_at, text_of, time_of
+from activities.untrusted_json import MAX_NAME, count_of, name_of, object_at, objects_in, text_of, time_of
 from steersman.contracts.events import (
     MAX_TEXT,
     FileChangeEvent,
@@ -16,6 +16,8 @@ from steersman.contracts.events import (
 
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
 """Tools that change a file, and the argument that names it."""
+WITHOUT_TOOLS = {"failed": "failed", "needs-auth": "needs a login", "pending": "is not connected yet"}
+"""States of an MCP server in which the agent has none of its tools."""
 
 
 def init_event(time: datetime, frame: Frame) -> InitEvent:
@@ -28,6 +30,15 @@ def init_event(time: datetime, frame: Frame) -> InitEvent:
         version=name_of(frame.get("claude_code_version")),
         tools=tuple(str(tool)[:MAX_NAME] for tool in tools[:500]) if isinstance(tools, list) else (),
     )
+
+
+def servers_event(time: datetime, frame: Frame) -> ProgressEvent | None:
+    """From system/init: the MCP servers whose tools the agent begins without; None where it has all."""
+    servers = [
+        (text_of(each.get("name"))[:100], str(each.get("status"))) for each in objects_in(frame.get("mcp_servers"))
+    ]
+    missing = [f"{name} {WITHOUT_TOOLS[status]}" for name, status in servers if status in WITHOUT_TOOLS]
+    return ProgressEvent(time=time, text=f"MCP servers: {', '.join(missing[:20])}") if missing else None
 
 
 def delta_event(time: datetime, frame: Frame) -> MessageEvent | None:

@@ -9,6 +9,7 @@ from steersman.contracts.model import JsonObject, JsonValue
 
 _REMOTE = frozenset({"type", "url", "headers"})
 _LOCAL = frozenset({"type", "command", "args"})
+_TYPES = ("http", "sse", "streamable-http", "ws")
 _EXPANSION = "${"
 """Claude Code expands it to variables of its own environment, the agent's key among them."""
 
@@ -25,13 +26,17 @@ def programs(servers: Mapping[str, JsonObject]) -> tuple[Program, ...]:
 def configuration(servers: Mapping[str, JsonObject], lent: Mapping[str, str]) -> JsonObject:
     """The configuration as Claude Code reads it. `lent`: the variables that the operator lends to MCP servers.
 
-    Raises InvalidRequest for a value of the wrong type, or a variable that is not lent.
+    Raises InvalidRequest for what is no server, a value of the wrong type, or a variable that is not lent.
     """
     resolved: JsonObject = {}
     for name, server in servers.items():
         if _EXPANSION in json.dumps(server):
             raise InvalidRequest(f"options.mcp_servers.{name}: must not hold {_EXPANSION!r}, which Claude Code expands")
-        filled = dict(server)
+        filled: JsonObject = {"type": "http", **server} if _is_remote(server) else dict(server)
+        if not _is_server(filled):
+            raise InvalidRequest(
+                f"options.mcp_servers.{name}: must have a command, with args and env, or a url and type http or sse"
+            )
         for group in ("env", "headers"):
             values = filled.get(group)
             if isinstance(values, dict):
@@ -49,6 +54,17 @@ def _is_remote(server: JsonObject) -> bool:
         and kind in ("http", "sse")
         and isinstance(headers, dict)
     )
+
+
+def _is_server(server: JsonObject) -> bool:
+    """Whether Claude Code takes it for one. It leaves out anything else, and tells nobody (measured)."""
+    if "command" not in server:
+        return isinstance(server.get("url"), str) and server.get("type") in _TYPES
+    command, arguments = server["command"], server.get("args", [])
+    is_command = (
+        isinstance(command, str) and isinstance(arguments, list) and all(isinstance(each, str) for each in arguments)
+    )
+    return is_command and isinstance(server.get("env", {}), dict) and server.get("type", "stdio") == "stdio"
 
 
 def _words(server: JsonObject) -> tuple[str, ...]:

@@ -173,7 +173,8 @@ class ClaudeTranscript:
             session = text_of(frame.get("session_id"))
             self.progress.session_id = session if is_id(session) else self.progress.session_id
             first, self._begun = not self._begun, True
-            return [events.init_event(time, frame)] if first else []
+            without = events.servers_event(time, frame)
+            return [events.init_event(time, frame), *([without] if without else [])] if first else []
         if subtype == "background_tasks_changed":
             self._background = delegated(frame)
         if subtype == "status" and frame.get("status") == "requesting":
