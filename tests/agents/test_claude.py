@@ -590,6 +590,16 @@ class TestFailures:
         assert outcome.status == "succeeded"
         assert len(outcome.model_dump_json()) < 2 * 1024 * 1024
 
+    async def test_settings_that_forbid_full_are_not_gone_round(self, claude: ClaudeKit, tmp_path: Path) -> None:
+        settings = tmp_path / "config" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"permissions": {"disableBypassPermissionsMode": "disable"}}))
+        async with claude.run(tool("Bash", command=TOUCH), say("done")) as stage:
+            outcome = await stage.play()
+            assert not made(stage)
+        assert (outcome.status, outcome.error) == ("failed", ErrorType.INVALID_REQUEST)
+        assert "disableBypassPermissionsMode" in (outcome.message or "")
+
     async def test_mcp_servers_that_are_not_there_are_told(self, claude: ClaudeKit) -> None:
         servers = {"gone": {"command": "/nonexistent"}, "far": {"url": "http://127.0.0.1:9/mcp"}}
         async with claude.run(say("done"), options={"mcp_servers": servers}) as stage:

@@ -158,7 +158,7 @@ class ClaudeAgent:
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
-        return ClaudeTranscript(resumption, request.limits.rate_limit_s)
+        return ClaudeTranscript(resumption, request.limits.rate_limit_s, request.permissions.mode)
 
     def converse(
         self,

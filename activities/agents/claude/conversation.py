@@ -173,7 +173,7 @@ class ClaudeConversation:
     async def _may_use(
         self, tool: str, tool_input: dict[str, Any], context: ToolPermissionContext
     ) -> PermissionResultAllow | PermissionResultDeny:
-        if self._mode == "full":
+        if self._mode == "full" and not self._transcript.hopeless:
             return PermissionResultAllow()
         if self._mode != "ask":
             return PermissionResultDeny(message=f"{tool} {REFUSED_BY_MODE}{self._mode}). Go on without it.")

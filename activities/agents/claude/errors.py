@@ -14,6 +14,7 @@ from steersman.contracts.errors import (
     RunError,
 )
 from steersman.contracts.model import JsonObject
+from steersman.contracts.request import PermissionMode
 
 NO_SESSION = ("No conversation found", "does not match any session")
 _SCHEMA = "--json-schema is not a valid JSON Schema:"
@@ -43,6 +44,19 @@ def hopeless(time: datetime, frame: Frame, max_wait_s: float | None = None) -> R
             f"the model's service refused the key (HTTP {status}); set another one for the worker"
         )
     return too_long(time, frame, max_wait_s)
+
+
+def kept_from_full(mode: PermissionMode, frame: Frame) -> RunError | None:
+    """The error in an `init` frame of a run that may do everything, where Claude Code's settings forbid that: it begins
+    in a mode that asks instead, and to answer what it asks would be to go round them.
+    """
+    begun = frame.get("permissionMode")
+    if mode != "full" or not isinstance(begun, str) or begun == "bypassPermissions":
+        return None
+    return InvalidRequest(
+        f'permissions.mode: Claude Code refuses "full" here, and began in its mode "{begun[:100]}": its settings have '
+        "permissions.disableBypassPermissionsMode; ask for another mode"
+    )
 
 
 def start_failure(exit_fact: ExitFact) -> RunError:

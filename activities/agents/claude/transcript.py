@@ -9,7 +9,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 
 from activities.agents.claude import approvals, events, tools
-from activities.agents.claude.errors import hopeless, result_error, start_failure
+from activities.agents.claude.errors import hopeless, kept_from_full, result_error, start_failure
 from activities.agents.claude.frames import DELEGATED, blocks, delegated
 from activities.agents.claude.messages import Messages
 from activities.agents.claude.plan import Plan
@@ -25,6 +25,7 @@ from activities.untrusted_json import MAX_NAME, object_at, text_of
 from steersman.contracts.activities import Settlement
 from steersman.contracts.errors import AgentFailed, InvalidRequest, RunError
 from steersman.contracts.events import MAX_TEXT, TURN_INTERRUPTED, ErrorEvent, EventBase, ProgressEvent, UsageEvent
+from steersman.contracts.request import PermissionMode
 
 BY_NOBODY = "the turn was interrupted by no person: a hook can do that"
 """Nobody has a word to say on it, and a run that waited for one would wait for ever."""
@@ -33,7 +34,12 @@ BY_NOBODY = "the turn was interrupted by no person: a hook can do that"
 class ClaudeTranscript:
     """See ports.Transcript. The attributes that feeding changes are in snapshots under their own names."""
 
-    def __init__(self, resumption: Resumption | None = None, rate_limit_s: float | None = None) -> None:
+    def __init__(
+        self,
+        resumption: Resumption | None = None,
+        rate_limit_s: float | None = None,
+        mode: PermissionMode = "accept_edits",
+    ) -> None:
         self.progress = Progress()
         self.hopeless: RunError | None = None
         self.pending: dict[str, Frame] = {}
@@ -43,7 +49,7 @@ class ClaudeTranscript:
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and no message followed: the agent waits for a person."""
         self.messages = Messages()
-        self._rate_limit_s = rate_limit_s
+        self._rate_limit_s, self._mode = rate_limit_s, mode
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = UsageMeter()
         self._refusals = Refusals()
@@ -167,14 +173,7 @@ class ClaudeTranscript:
                 self.messages.idle()
             return []
         if subtype == "init":
-            self._turn_open = True
-            self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
-            # Its session is resumed: Claude Code would take anything but an id for a file's name.
-            session = text_of(frame.get("session_id"))
-            self.progress.session_id = session if is_id(session) else self.progress.session_id
-            first, self._begun = not self._begun, True
-            without = events.servers_event(time, frame)
-            return [events.init_event(time, frame), *([without] if without else [])] if first else []
+            return self._turn_began(time, frame)
         if subtype == "background_tasks_changed":
             self._background = delegated(frame)
         if subtype == "status" and frame.get("status") == "requesting":
@@ -194,6 +193,19 @@ class ClaudeTranscript:
             return []  # a command in the foreground is a tool call, which has its event
         event = events.progress_event(time, frame)
         return [event] if event else []
+
+    def _turn_began(self, time: datetime, frame: Frame) -> list[EventBase]:
+        self._turn_open = True
+        self._meter.model = text_of(frame.get("model"))[:MAX_MODEL]
+        # Its session is resumed: Claude Code would take anything but an id for a file's name.
+        session = text_of(frame.get("session_id"))
+        self.progress.session_id = session if is_id(session) else self.progress.session_id
+        if self._begun:
+            return []
+        self._begun = True
+        self.hopeless = self.hopeless or kept_from_full(self._mode, frame)
+        without = events.servers_event(time, frame)
+        return [events.init_event(time, frame), *([without] if without else [])]
 
     def _submitted(self, outcome: Frame) -> None:
         """What became of a prompt that did not reach the model: a hook has blocked it, or ends the turn with it."""
