@@ -677,6 +677,18 @@ def serve_mcp(codex: CodexKit, called: Path) -> None:
         file.write(f"\n[mcp_servers.things]\ncommand = {json.dumps(sys.executable)}\nargs = {arguments}\n")
 
 
+async def test_an_mcp_server_that_is_not_there_is_told(codex: CodexKit) -> None:
+    async with codex.run(hold("at work")) as stage:
+        with (codex.home / ".codex" / "config.toml").open("a") as file:
+            file.write('\n[mcp_servers.gone]\ncommand = "/nonexistent"\n')
+        _, task = stage.start()
+        await stage.wait_for("progress", text="MCP servers: gone failed")
+        await codex.script.wait_held()
+        await codex.script.release()
+        assert (await ended(task)).status == "succeeded"
+        assert len(stage.said("progress")) == 1
+
+
 class TestUntrusted:
     async def test_no_project_configuration_of_an_untrusted_workspace_counts(self, codex: CodexKit) -> None:
         for trusted in (False, True):

@@ -41,12 +41,15 @@ from steersman.contracts.events import (
 )
 from steersman.contracts.run import FINAL_STATES, MessageState, Usage
 
+SERVER = "mcpServer/startupStatus/updated"
+"""Told before the thread is known to have begun, too."""
 OF_ANY_THREAD = (
     "thread/tokenUsage/updated",
     "serverRequest/resolved",
     "item/started",
     "item/completed",
     "item/commandExecution/outputDelta",
+    SERVER,
 )
 """What counts of sub-agents' threads, too: their requests are asked as the agent's own."""
 
@@ -229,6 +232,7 @@ class CodexTranscript:
             "thread/tokenUsage/updated": self._usage_updated,
             "serverRequest/resolved": lambda time, params: approvals.resolved(time, params, self.state),
             "hook/completed": self._hook_ended,
+            SERVER: self._server_started,
             "thread/goal/updated": self._goal_told,
             "thread/goal/cleared": self._goal_told,
             "error": lambda time, params: [items.retry_event(time, params)] if params.get("willRetry") else [],
@@ -465,6 +469,13 @@ class CodexTranscript:
         if event == "userPromptSubmit" and run["status"] in ("blocked", "stopped"):
             self.state.blocked = text[:MAX_NAME]
         return [ProgressEvent(time=time, text=text[:1000])]
+
+    def _server_started(self, time: datetime, params: Frame) -> list[EventBase]:
+        """An MCP server whose tools the agent has not got; a sub-agent is told of the same ones."""
+        of_subagent = self.state.begun and params.get("threadId") != self.state.progress.session_id
+        if params.get("status") != "failed" or of_subagent:
+            return []
+        return [ProgressEvent(time=time, text=f"MCP servers: {text_of(params.get('name'))[:100]} failed")]
 
     def _goal_told(self, time: datetime, params: Frame) -> list[EventBase]:
         self.state.goal = object_at(params, "goal").get("status") == "active"
