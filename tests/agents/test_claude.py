@@ -600,11 +600,28 @@ class TestFailures:
         assert (outcome.status, outcome.error) == ("failed", ErrorType.INVALID_REQUEST)
         assert "disableBypassPermissionsMode" in (outcome.message or "")
 
-    async def test_mcp_servers_that_are_not_there_are_told(self, claude: ClaudeKit) -> None:
-        servers = {"gone": {"command": "/nonexistent"}, "far": {"url": "http://127.0.0.1:9/mcp"}}
+    async def test_mcp_servers_that_are_not_there_are_told(self, claude: ClaudeKit, tmp_path: Path) -> None:
+        settings = tmp_path / "config" / "settings.json"
+        settings.parent.mkdir()
+        settings.write_text(json.dumps({"deniedMcpServers": [{"serverName": "evil"}]}))
+        servers = {
+            "gone": {"command": "/nonexistent"},
+            "far": {"url": "http://127.0.0.1:9/mcp"},
+            "evil": {"command": "x"},
+        }
         async with claude.run(say("done"), options={"mcp_servers": servers}) as stage:
             await stage.play()
-            assert [each.text for each in stage.said("progress")] == ["MCP servers: gone failed, far failed"]
+            (told,) = stage.said("progress")
+        assert told.text == "MCP servers: gone failed, far failed, evil is left out by Claude Code"
+
+    async def test_an_mcp_server_of_a_request_has_not_the_agents_key(self, claude: ClaudeKit, tmp_path: Path) -> None:
+        server = {"command": "sh", "args": ["-c", f"env > {tmp_path}/seen"], "env": {"OWN": "its own"}}
+        async with claude.run(say("done"), options={"mcp_servers": {"curious": server}}) as stage:
+            key = stage.environment["ANTHROPIC_API_KEY"]
+            await stage.play()
+        seen = (tmp_path / "seen").read_text().splitlines()
+        assert "OWN=its own" in seen
+        assert not [line for line in seen if line.endswith(f"={key}")]
 
     @pytest.mark.parametrize(
         ("options", "field"),

@@ -84,7 +84,7 @@ class TestEveryJournal:
 
 
 def test_nothing_that_feeding_changes_is_left_out() -> None:
-    given = {"_mode", "_rate_limit_s", "_resumes"}
+    given = {"_mode", "_rate_limit_s", "_resumes", "_servers"}
     assert set(vars(transcript())) == given | set(ClaudeSnapshot.names())
 
 

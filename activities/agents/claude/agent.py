@@ -158,7 +158,8 @@ class ClaudeAgent:
 
     def transcript(self, key: RunKey, request: RunRequest, resumption: Resumption | None) -> ClaudeTranscript:
         """See ports.Agent."""
-        return ClaudeTranscript(resumption, request.limits.rate_limit_s, request.permissions.mode)
+        servers = tuple(options_of(request).mcp_servers)
+        return ClaudeTranscript(resumption, request.limits.rate_limit_s, request.permissions.mode, servers)
 
     def converse(
         self,

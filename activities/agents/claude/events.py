@@ -1,6 +1,6 @@
 """Claude Code's frames as AgentEvents: each frame alone, without memory of others (see transcript)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from activities.agents.frames import Frame
@@ -16,7 +16,13 @@ from steersman.contracts.events import (
 
 FILE_TOOLS = {"Write": "file_path", "Edit": "file_path", "MultiEdit": "file_path", "NotebookEdit": "notebook_path"}
 """Tools that change a file, and the argument that names it."""
-WITHOUT_TOOLS = {"failed": "failed", "needs-auth": "needs a login", "pending": "is not connected yet"}
+LEFT_OUT = "left out"
+WITHOUT_TOOLS = {
+    "failed": "failed",
+    "needs-auth": "needs a login",
+    "pending": "is not connected yet",
+    LEFT_OUT: "is left out by Claude Code",
+}
 """States of an MCP server in which the agent has none of its tools."""
 
 
@@ -32,12 +38,15 @@ def init_event(time: datetime, frame: Frame) -> InitEvent:
     )
 
 
-def servers_event(time: datetime, frame: Frame) -> ProgressEvent | None:
-    """From system/init: the MCP servers whose tools the agent begins without; None where it has all."""
-    servers = [
-        (text_of(each.get("name"))[:100], str(each.get("status"))) for each in objects_in(frame.get("mcp_servers"))
-    ]
-    missing = [f"{name} {WITHOUT_TOOLS[status]}" for name, status in servers if status in WITHOUT_TOOLS]
+def servers_event(time: datetime, frame: Frame, asked: Sequence[str]) -> ProgressEvent | None:
+    """From system/init: the MCP servers whose tools the agent begins without, among them those of the request, `asked`,
+    that Claude Code does not name: it has names of its own, and settings may forbid a server. None where it has all.
+    """
+    servers = {
+        text_of(each.get("name"))[:100]: str(each.get("status")) for each in objects_in(frame.get("mcp_servers"))
+    }
+    servers = {**dict.fromkeys(asked, LEFT_OUT), **servers} if "mcp_servers" in frame else {}
+    missing = [f"{name} {WITHOUT_TOOLS[status]}" for name, status in servers.items() if status in WITHOUT_TOOLS]
     return ProgressEvent(time=time, text=f"MCP servers: {', '.join(missing[:20])}") if missing else None
 
 

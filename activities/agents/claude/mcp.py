@@ -10,6 +10,8 @@ from steersman.contracts.model import JsonObject, JsonValue
 _REMOTE = frozenset({"type", "url", "headers"})
 _LOCAL = frozenset({"type", "command", "args"})
 _TYPES = ("http", "sse", "streamable-http", "ws")
+_NO_KEYS = {"ANTHROPIC_API_KEY": "", "ANTHROPIC_AUTH_TOKEN": "", "CLAUDE_CODE_OAUTH_TOKEN": ""}
+"""Claude Code gives a server that is a program its own environment, the agent's key included (measured)."""
 _EXPANSION = "${"
 """Claude Code expands it to variables of its own environment, the agent's key among them."""
 
@@ -41,7 +43,7 @@ def configuration(servers: Mapping[str, JsonObject], lent: Mapping[str, str]) ->
             values = filled.get(group)
             if isinstance(values, dict):
                 filled[group] = {key: _value(name, key, value, lent) for key, value in values.items()}
-        resolved[name] = filled
+        resolved[name] = _without_keys(filled) if "command" in filled else filled
     return {"mcpServers": resolved}
 
 
@@ -54,6 +56,11 @@ def _is_remote(server: JsonObject) -> bool:
         and kind in ("http", "sse")
         and isinstance(headers, dict)
     )
+
+
+def _without_keys(server: JsonObject) -> JsonObject:
+    given = server.get("env", {})
+    return {**server, "env": {**_NO_KEYS, **(given if isinstance(given, dict) else {})}}
 
 
 def _is_server(server: JsonObject) -> bool:

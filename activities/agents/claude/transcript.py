@@ -5,7 +5,7 @@ when no frame is open; a user frame's uuid is reported queued, started, then com
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 
 from activities.agents.claude import approvals, events, tools
@@ -39,6 +39,7 @@ class ClaudeTranscript:
         resumption: Resumption | None = None,
         rate_limit_s: float | None = None,
         mode: PermissionMode = "accept_edits",
+        servers: Sequence[str] = (),
     ) -> None:
         self.progress = Progress()
         self.hopeless: RunError | None = None
@@ -49,7 +50,7 @@ class ClaudeTranscript:
         self.parked = bool(resumption and resumption.parked)
         """The last turn was interrupted and no message followed: the agent waits for a person."""
         self.messages = Messages()
-        self._rate_limit_s, self._mode = rate_limit_s, mode
+        self._rate_limit_s, self._mode, self._servers = rate_limit_s, mode, servers
         self._resumes = bool(resumption and resumption.session_id)
         self._meter = UsageMeter()
         self._refusals = Refusals()
@@ -204,7 +205,7 @@ class ClaudeTranscript:
             return []
         self._begun = True
         self.hopeless = self.hopeless or kept_from_full(self._mode, frame)
-        without = events.servers_event(time, frame)
+        without = events.servers_event(time, frame, self._servers)
         return [events.init_event(time, frame), *([without] if without else [])]
 
     def _submitted(self, outcome: Frame) -> None:
