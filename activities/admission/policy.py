@@ -92,16 +92,17 @@ class Policy:
         worktree = Path(copy) if copy and request.workspace.worktree is not None else None
         directory, further = self.check(request, agent, worktree)
         untrusted = None
-        is_trusted = self._trusts(agent, (directory, *further))
+        doubted = self._doubted(agent, (directory, *further))
         works_in = Path(copy or directory)
-        above = self._above(agent, works_in) if is_trusted and place is None else ()
-        if not is_trusted or above:
+        above = self._above(agent, works_in) if doubted is None and place is None else ()
+        if doubted or above:
             # What is elsewhere cannot be scanned: before the first process it is what the workspace is.
             scanned = Path(copy) if copy and place is None else directory
             roots = (scanned, *self.workspace_roots) if copy else self.workspace_roots
             untrusted = trust.untrusted(scanned, agent.files, AllowedRoots.of(roots, self.git_roots))
-            if above:
-                untrusted = replace(untrusted, above=above, to_trust=Path(os.path.commonpath([works_in, *above])))
+            if doubted != directory:
+                to_trust = doubted or Path(os.path.commonpath([works_in, *above]))
+                untrusted = replace(untrusted, above=above, to_trust=to_trust)
             if place and not is_first:
                 untrusted = replace(untrusted, leads_out=True, git_runs_programs=True)
         environment = self.environment(request, place)
@@ -145,9 +146,9 @@ class Policy:
         works_in = worktree or directory
         if self.lends and request.session is not None and not self._has_held(agent, request.session, works_in):
             raise InvalidRequest(f"session: no conversation {request.session} was held in this workspace")
-        if any(each.of_workspace for each in programs) and not self._trusts(agent, (directory, *further)):
-            named = next(each.field for each in programs if each.of_workspace)
-            raise InvalidRequest(f"{named}: {directory} is not trusted (see steer trust, --trust)")
+        named = next((each.field for each in programs if each.of_workspace), None)
+        if named and (doubted := self._doubted(agent, (directory, *further))):
+            raise InvalidRequest(f"{named}: {doubted} is not trusted (see steer trust, --trust)")
         return directory, further
 
     def capped(self, request: RunRequest) -> RunRequest:
@@ -242,9 +243,11 @@ class Policy:
         if found := refused(self.allow_pod, runtime):
             raise InvalidRequest(f"runtime.{found[0]}: {found[1]} is not allowed on this worker (see --allow-pod)")
 
-    def _trusts(self, agent: Agent, directories: Sequence[Path]) -> bool:
+    def _doubted(self, agent: Agent, directories: Sequence[Path]) -> Path | None:
+        """The first of the directories that nobody trusts."""
         trusted = self.trusted()
-        return all(trust.is_within(each, trusted) or agent.trusts(each) for each in directories)
+        doubted = (each for each in directories if not (trust.is_within(each, trusted) or agent.trusts(each)))
+        return next(doubted, None)
 
     def _above(self, agent: Agent, directory: Path) -> tuple[Path, ...]:
         """What the agent would load, and nobody trusts, of directories that it does not work in. What lies in the home
@@ -252,7 +255,7 @@ class Policy:
         """
         home = os.path.realpath(self.environ.get("HOME", "/"))
         return trust.programs_above(
-            directory, agent.files, lambda each: str(each) == home or self._trusts(agent, (each,))
+            directory, agent.files, lambda each: str(each) == home or self._doubted(agent, (each,)) is None
         )
 
     def admit_program(self, request: RunRequest, program: Program) -> dict[str, str]:

@@ -74,10 +74,11 @@ def sentence(workspace: str, found: Untrusted) -> str | None:
         parts.append("git asks for permission, because a repository's configuration may run programs")
     if not parts:
         return None
-    if found.above:
+    if found.to_trust:
+        why = "of what lies above it" if found.above else f"{found.to_trust} is not"
         return (
-            f"the workspace counts as not trusted, because of what lies above it: {'; '.join(parts)}. To trust all of "
-            f"it: steer trust {found.to_trust}"
+            f"the workspace counts as not trusted, because {why}: {'; '.join(parts)}. "
+            f"To trust it: steer trust {found.to_trust}"
         )
     return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {workspace}"
 

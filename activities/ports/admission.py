@@ -43,7 +43,7 @@ class Untrusted:
     above: tuple[Path, ...] = ()
     """Files with programs above the workspace for which alone it is not trusted: the agent would load them with it."""
     to_trust: Path | None = None
-    """The directory in which all of those lie."""
+    """The directory in which all of those lie, or another one for which the workspace is not trusted; None: itself."""
 
 
 @dataclass(frozen=True)

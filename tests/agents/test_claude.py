@@ -1,6 +1,7 @@
 """What Claude Code does beyond every agent: steered, interrupted, resumed, asked, limited. Real CLI, scripted model."""
 
 import asyncio
+import base64
 import json
 import os
 import signal
@@ -28,6 +29,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.linux]
 SCHEMA = {"type": "object", "properties": {"answer": {"type": "integer"}}, "required": ["answer"]}
 NAP = f"{sys.executable} -c 'import time; time.sleep(600)'"
 TOUCH = "touch made-it"
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk+M9QDwADhgGAWjR9awAAAABJRU5ErkJggg=="
 
 
 async def ended(task: "asyncio.Task[RunOutcome]") -> RunOutcome:
@@ -599,6 +601,14 @@ class TestFailures:
             assert not made(stage)
         assert (outcome.status, outcome.error) == ("failed", ErrorType.INVALID_REQUEST)
         assert "disableBypassPermissionsMode" in (outcome.message or "")
+
+    async def test_an_image_that_a_tool_gives_is_named(self, claude: ClaudeKit, tmp_path: Path) -> None:
+        picture = tmp_path / "workspace" / "a.png"
+        picture.parent.mkdir()
+        picture.write_bytes(base64.b64decode(PIXEL))
+        async with claude.run(tool("Read", file_path=str(picture)), say("done")) as stage:
+            await stage.play()
+            assert [each.text for each in stage.said("tool_result")] == ["[image]"]
 
     async def test_mcp_servers_that_are_not_there_are_told(self, claude: ClaudeKit, tmp_path: Path) -> None:
         settings = tmp_path / "config" / "settings.json"

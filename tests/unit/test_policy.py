@@ -448,6 +448,19 @@ class TestAbove:
         (tmp_path / ".mcp.json").touch()
         assert self.admitted(workspace, workspace).untrusted
 
+    def test_a_further_directory_is_the_one_to_trust(self, tmp_path: Path) -> None:
+        workspace, further = tmp_path / "workspace", tmp_path / "further"
+        for each in (workspace, further):
+            each.mkdir()
+        (workspace / ".mcp.json").touch()
+        options = {"add_dirs": [str(further)]}
+        found = self.admitted(workspace, workspace, options=options).untrusted
+        assert found
+        told = sentence(str(workspace), found)
+        assert told
+        assert told.endswith(f".mcp.json not loaded. To trust it: steer trust {further}")
+        assert self.admitted(workspace, workspace, further, options=options).untrusted is None
+
     def test_the_home_of_the_workers_user_is_its_own(self, tmp_path: Path) -> None:
         workspace = tmp_path / "workspace"
         workspace.mkdir()
