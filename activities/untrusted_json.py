@@ -135,6 +135,13 @@ def text_of(value: Any) -> str:
     return "" if value is None else str(value)
 
 
+def shown_text(content: Any) -> str:
+    """The text of a tool's result, in which each image is named: one without a word would look like nothing."""
+    if not isinstance(content, list):
+        return text_of(content)
+    return "\n".join("[image]" if each.get("type") == "image" else text_of([each]) for each in objects_in(content))
+
+
 def name_of(value: Any) -> str | None:
     """A name or an id, cut at MAX_NAME; None if it is no string or empty."""
     return value[:MAX_NAME] if isinstance(value, str) and value else None

@@ -1,10 +1,13 @@
-"""What a person is shown of a tool's input: less than all of it is never taken for all."""
+"""What a person is shown of a tool's input and result: less than all of it is never taken for all."""
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
-from activities.untrusted_json import bounded
+from activities.agents.codex.items import result_events
+from activities.untrusted_json import bounded, shown_text
+from steersman.contracts.events import ToolResultEvent
 
 LARGE: dict[str, Any] = {
     "a long text": {"command": "x" * 10_000 + "; rm -r ~"},
@@ -39,3 +42,12 @@ def test_all_of_it_is_shown_as_it_is() -> None:
 def test_how_many_are_left_out() -> None:
     assert bounded({"a": list(range(1500))})["a"][-1] == "… (501 more)"  # type: ignore[index]
     assert bounded({str(number): 1 for number in range(1500)})["…"] == "… (501 more)"
+
+
+def test_an_image_among_a_tools_results_is_named() -> None:
+    image = {"type": "image", "data": "aGk="}
+    assert shown_text([{"type": "text", "text": "here:"}, image, "no block"]) == "here:\n[image]"
+    item = {"type": "mcpToolCall", "id": "c", "status": "completed", "result": {"content": [image]}}
+    (result,) = result_events(datetime.now(UTC), item, "mcp__things__draw")
+    assert isinstance(result, ToolResultEvent)
+    assert result.text == "[image]"

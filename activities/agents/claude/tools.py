@@ -9,7 +9,7 @@ from activities.agents.claude import events
 from activities.agents.claude.plan import PLANNERS, Plan
 from activities.agents.claude.snapshot import MAX_OPEN_TOOLS
 from activities.agents.frames import Frame
-from activities.untrusted_json import bounded, name_of, object_at, objects_in, text_of
+from activities.untrusted_json import bounded, name_of, object_at, shown_text, text_of
 from steersman.contracts.events import MAX_TEXT, EventBase, ToolResultEvent, ToolUseEvent
 
 
@@ -30,7 +30,7 @@ def tool_result(
     time: datetime, frame: Frame, block: Frame, open_tools: dict[str, Frame], plan: Plan
 ) -> list[EventBase]:
     """Take a result, with the change of a file or of the plan if the call succeeded."""
-    tool_id, text = text_of(block.get("tool_use_id"))[:200], _shown(block.get("content"))
+    tool_id, text = text_of(block.get("tool_use_id"))[:200], shown_text(block.get("content"))
     used = open_tools.pop(tool_id, {"name": "", "input": {}})
     failed = bool(block.get("is_error"))
     result = ToolResultEvent(
@@ -46,10 +46,3 @@ def tool_result(
     change = events.file_event(time, tool_id, used["name"], used["input"], frame)
     update = plan.after(time, used["name"], used["input"], object_at(frame, "tool_use_result"))
     return [result, *([change] if change else []), *([update] if update else [])]
-
-
-def _shown(content: object) -> str:
-    """A result as text, in which each image is named: to a reader one without a word has read nothing."""
-    if not isinstance(content, list):
-        return text_of(content)
-    return "\n".join("[image]" if each.get("type") == "image" else text_of([each]) for each in objects_in(content))

@@ -4,7 +4,7 @@ from datetime import datetime
 
 from activities.agents.frames import Frame
 from activities.agents.tool_output import both_ends
-from activities.untrusted_json import MAX_NAME, bounded, name_of, object_at, objects_in, text_of
+from activities.untrusted_json import MAX_NAME, bounded, name_of, object_at, objects_in, shown_text, text_of
 from steersman.contracts.events import (
     MAX_TEXT,
     EventBase,
@@ -131,7 +131,7 @@ def _said_by_tool(item: Frame) -> str:
     if item.get("type") == "collabAgentToolCall":
         states = object_at(item, "agentsStates").values()
         return "\n".join(filter(None, (text_of(object_at(each).get("message")) for each in states)))
-    return text_of(object_at(item, "error").get("message")) or text_of(object_at(item, "result").get("content"))
+    return text_of(object_at(item, "error").get("message")) or shown_text(object_at(item, "result").get("content"))
 
 
 def _lines(value: object) -> str:
