@@ -38,6 +38,32 @@ async def test_a_failed_iteration_is_decided_on_too(loop_fake: FakeLoopHost) -> 
     assert (await ended(loop)).iterations == 2
 
 
+async def test_what_a_person_did_meanwhile_is_in_the_next_prompt(loop_fake: FakeLoopHost) -> None:
+    plan, found = ["a"], [items(closed=0, left=2)]
+
+    async def survey(wanted: SurveyInput) -> Survey:
+        commit = None if wanted.number is None else f"c{wanted.number}"
+        return Survey(commit=commit, head="h", files=str(len(loop_fake.asked)), items=found[0], plan_hash=plan[0])
+
+    loop_fake.play_survey = survey  # type: ignore[method-assign]
+    loop = await loop_fake.start(mode="checkpoint", plan={"path": "PLAN.md"}, done={"items": ITEMS}, limits=UNTIL_NEVER)
+    await reaches(loop, decision(1))
+    found[0] = items(closed=2, left=1)
+    await tell(loop, "resume")
+    await reaches(loop, decision(2))
+    assert "- #1: step 1" in loop_fake.asked[1]["prompt"]
+    assert "- #2: step 2" not in loop_fake.asked[1]["prompt"]
+    assert "revised" not in loop_fake.asked[1]["prompt"]
+    plan[0] = "b"
+    await tell(loop, "resume")
+    now = await reaches(loop, decision(3))
+    assert "The plan was revised: read `PLAN.md` again." in loop_fake.asked[2]["prompt"]
+    assert now.plan_versions == 2
+    await tell(loop, "resume")
+    await reaches(loop, decision(4))
+    assert "revised" not in loop_fake.asked[3]["prompt"]
+
+
 @pytest.mark.exhaustive
 async def test_batch_mode_waits_after_every_batch(loop_fake: FakeLoopHost) -> None:
     loop_fake.verdicts = [exits(1)] * 5

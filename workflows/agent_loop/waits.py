@@ -17,6 +17,8 @@ from workflows.waiting import SIGNALS_FIRST, within
 MAX_EVENTS = 2000
 """Events of history after which a loop continues as new: a query replays a closed loop, for no longer than a second."""
 NO_REASON = "a person paused it"
+LOOKS_ON_RESUME = "looks-on-resume"
+"""The patch of loops whose next prompt says what is left as it is when a person lets them go on."""
 
 
 async def until_next_iteration(loop: LoopContext) -> Ending | None:
@@ -36,6 +38,8 @@ async def until_next_iteration(loop: LoopContext) -> Ending | None:
             state.update(since_decision=0)
             state.wait_for(None)
             pending.resume = None
+            if workflow.patched(LOOKS_ON_RESUME):
+                await _look_again(loop)
         elif hold is None:
             pending.wake_requested = pending.limits_changed = False
             return None
@@ -43,6 +47,14 @@ async def until_next_iteration(loop: LoopContext) -> Ending | None:
             return None
         elif await _wait(loop, hold) and (ending := Ending.of_limit(state.carried, state.active_s())):
             return ending
+
+
+async def _look_again(loop: LoopContext) -> None:
+    """While the loop was held a person may have done what was left, or have written another plan."""
+    state, before = loop.state, loop.state.carried.plan
+    await checkpoints.survey_again(loop)
+    state.update(revised=state.carried.revised or state.carried.plan != before)
+    state.publish()
 
 
 def must_continue_as_new(pending: PendingRequests) -> bool:
