@@ -10,6 +10,7 @@ import typer
 from steersman.cli.loop import formatting
 from steersman.cli.loop import request as loop_request
 from steersman.contracts.loop_state import Checkpoint, Item, ItemCount, ItemList, LoopState
+from steersman.contracts.workspace_holder import WorkspaceHolder
 from tests.client.fake_loop import checkpoint
 
 NOW = datetime(2030, 1, 2, 12, tzinfo=UTC)
@@ -178,6 +179,15 @@ def test_the_status_line_counts_on_while_the_loop_works() -> None:
     assert "1 min 06 s at work" in str(dict(formatting.status_rows("l", looked, later))["time"])
     held = looked.model_copy(update={"status": "paused"})
     assert "1 min 01 s" in formatting.status_line(held, later)
+
+
+def test_a_loop_that_waits_for_its_workspace_is_not_at_work() -> None:
+    holder = WorkspaceHolder(id="fix-1", path="/w", since=NOW)
+    looked = state(totals={"active_s": 2.0}, as_of=NOW, workspace_held_by=(holder,))
+    later = NOW + timedelta(hours=1)
+    assert "waiting for its workspace" in formatting.status_line(looked, later)
+    assert "2.0 s" in formatting.status_line(looked, later)
+    assert "2.0 s at work" in str(dict(formatting.status_rows("l", looked, later))["time"])
 
 
 def test_what_changed_is_told_once() -> None:

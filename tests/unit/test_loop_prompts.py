@@ -93,6 +93,8 @@ def test_what_is_put_in_is_not_looked_at_for_placeholders() -> None:
 def test_a_verification_that_was_missing_or_slow_is_told_as_such() -> None:
     for status, words in (("missing", "there is no such command"), ("timed_out", "did not end in time")):
         assert words in iteration_prompt(request(), memory(verification=verification(status)), resumes=False)
+    killed = memory(verification=verification().model_copy(update={"exit_code": None}))
+    assert "The verification `make` failed: a signal ended it." in iteration_prompt(request(), killed, resumes=False)
     assert (
         "verification"
         not in iteration_prompt(request(), memory(verification=verification("passed")), resumes=False).lower()

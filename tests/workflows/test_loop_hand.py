@@ -25,6 +25,7 @@ async def test_a_run_stopped_from_outside_pauses_the_loop(loop_fake: FakeLoopHos
     assert now.totals.usage.output_tokens == 7
     made = now.checkpoints[-1]
     assert (made.kind, made.run, made.session_id, made.cost_usd) == ("pause", f"{loop.id}-1", "s-9", 0.25)
+    assert made.took_s > 0
     await tell(loop, "resume")
     outcome = await ended(loop)
     assert (outcome.iterations, outcome.cost_usd, loop_fake.asked[1]["session"]) == (1, 0.26, "s-9")

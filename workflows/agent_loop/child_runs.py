@@ -78,7 +78,7 @@ def _start(
 ) -> ActiveChild:
     loop.state.set_status(status, run_id)
     starting = asyncio.ensure_future(_start_workflow(run_id, run, f"{about}: {run.agent}"))
-    loop.state.child = ActiveChild(run_id, status, starting)
+    loop.state.child = ActiveChild(run_id, status, starting, workflow.now())
     return loop.state.child
 
 
@@ -165,6 +165,7 @@ async def _outcome(loop: LoopContext, child: ActiveChild, result: ChildResult) -
         outcome = replace(outcome, how="interrupted", error=None, error_type=None)
     if not isinstance(result, ChildWorkflowError | CancelledError) or not outcomes.was_stopped(result):
         return outcome
+    outcome = replace(outcome, took_s=(workflow.now() - child.began).total_seconds())
     try:
         found = await activities.look_at_run(loop.state.carried.host, child.run)
     except ActivityError:

@@ -144,6 +144,7 @@ def with_run_state(before: IterationOutcome, found: RunState) -> IterationOutcom
         cost_usd=found.cost_usd,
         turns=found.turns,
         error=before.error,
+        took_s=before.took_s,
         left_out=_left_out(found.finalize) if found.finalize else None,
         own_turns=0 if found.part else found.turns,
         part=found.part,

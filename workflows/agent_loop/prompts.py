@@ -164,6 +164,8 @@ def _verification_failure(verification: Verification) -> str:
         what = f"The verification `{verification.command}` could not be run: there is no such command."
     elif verification.status == "timed_out":
         what = f"The verification `{verification.command}` did not end in time."
+    elif verification.exit_code is None:
+        what = f"The verification `{verification.command}` failed: a signal ended it."
     else:
         what = f"The verification `{verification.command}` failed with exit code {verification.exit_code}."
     output = verification.output[-MAX_FAILURE:].strip("\n")

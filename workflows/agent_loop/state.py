@@ -61,6 +61,7 @@ class ActiveChild:
     run: str
     status: Literal["running", "verifying"]
     handle: "asyncio.Future[workflow.ChildWorkflowHandle[Any, RunResult]]"
+    began: datetime
     end_requested: bool = False
     """The loop has asked the child to end."""
 

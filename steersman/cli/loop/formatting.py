@@ -65,6 +65,8 @@ def next_step(state: LoopState, now: datetime) -> str:
         return f"rate limit: until {clock(state.wakes_at)}" if state.wakes_at else "rate limit"
     if state.status != "running":
         return STATUS_WORDS.get(state.status, state.status)
+    if state.workspace_held_by:
+        return "waiting for its workspace"
     if state.wakes_at:
         return f"next iteration in {countdown((state.wakes_at - now).total_seconds())}"
     phase = f" on {state.phase}" if state.phase else ""
@@ -251,7 +253,8 @@ def item_counts(count: ItemCount) -> str:
 
 def active_s(state: LoopState, now: datetime) -> float:
     """Seconds that the loop has been at work: it counts on while nothing of it changes."""
-    since = (now - state.as_of).total_seconds() if state.as_of and state.status in ACTIVE else 0.0
+    counts = state.as_of and state.status in ACTIVE and not state.workspace_held_by
+    since = (now - state.as_of).total_seconds() if state.as_of and counts else 0.0
     return state.totals.active_s + max(0.0, since)
 
 
