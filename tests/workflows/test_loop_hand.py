@@ -131,6 +131,15 @@ async def test_a_given_session_is_briefed_and_gone_on_with(loop_fake: FakeLoopHo
     assert ["make it work" in each["prompt"] for each in loop_fake.asked] == [True, True, False]
 
 
+async def test_an_agent_that_counts_no_turns_is_told_the_plan_once(loop_fake: FakeLoopHost) -> None:
+    run = {"agent": "gemini", "workspace": {"path": "/w"}}
+    loop_fake.script = [result(turns=0), result(turns=0)]
+    loop_fake.verdicts = [{**fails("AgentCrashed"), "result": None}]
+    await ended(await loop_fake.start(run=run))
+    assert [each.get("session") for each in loop_fake.asked] == [None, "s-1"]
+    assert ["make it work" in each["prompt"] for each in loop_fake.asked] == [True, False]
+
+
 async def test_with_isolated_homes_every_run_begins_a_session(loop_fake: FakeLoopHost) -> None:
     """The second one of an iteration, too, which is told everything again."""
     run = {"agent": "claude", "workspace": {"path": "/w"}, "home": "isolated"}

@@ -232,9 +232,12 @@ def _own_session(result: RunResult) -> str | None:
 
 
 def _own_turns(result: RunResult) -> int:
-    if not result.parts:
-        return 0 if result.part else result.turns
-    return sum(each.turns for each in result.parts if each.agent == result.parts[0].agent)
+    own = 0 if result.part else result.turns
+    if result.parts:
+        own = sum(each.turns for each in result.parts if each.agent == result.parts[0].agent)
+    finished = result.status == "succeeded" and result.stop_reason != "interrupted"
+    # Not every agent counts them.
+    return max(own, 1) if finished and not result.part else own
 
 
 def _cause(error: BaseException) -> BaseException | None:
