@@ -118,6 +118,9 @@ def test_items_of_no_kind_are_named() -> None:
         ({"path": "prose.md"}, False, True),
         ({"path": "prose.md"}, True, False),
         ({"path": "docs"}, True, True),
+        ({"path": "example.md"}, True, False),
+        ({"path": "half.md"}, True, True),
+        ({"path": "phases"}, True, True),
         ({"path": "elsewhere.md"}, True, True),
         ("a text", False, False),
     ],
@@ -128,6 +131,11 @@ def test_which_plans_have_items_by_default(
     verified: bool,  # noqa: FBT001 - pytest fills it in
     counts: bool,  # noqa: FBT001 - the same
 ) -> None:
+    example = "Make it good, with a list like\n\n1. ```md\n   - [ ] one\n   ```\n\n<!-- no list:\n- [x] two\n-->\n"
+    (place / "example.md").write_text(example)
+    (place / "half.md").write_text("```\n- [ ] not\n```\n\n> - [~] half done")
+    (place / "phases").mkdir()
+    (place / "phases" / "01-first.md").write_text("---\ntitle: First\nstatus: open\n---\n\nMake it good.\n")
     found = loop_request.items_by_default(plan, place, verified=verified)
     assert found == ({"kind": "checkboxes"} if counts else None)
 

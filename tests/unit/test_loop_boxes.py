@@ -4,7 +4,8 @@ import time
 
 import pytest
 
-from activities.loops.items.checkboxes import UnclosedFence, parse_checkboxes, unticked
+from activities.loops.items.checkboxes import parse_checkboxes, unticked
+from steersman.contracts.checkbox_lines import UnclosedFence
 
 
 def states(text: str) -> list[str]:
@@ -83,6 +84,17 @@ def test_inline_code_opens_nothing() -> None:
 def test_a_fence_that_is_never_closed_hides_nothing() -> None:
     with pytest.raises(UnclosedFence, match="line 2 is never closed"):
         parse_checkboxes("- [x] a\n```\n- [ ] hidden\n")
+
+
+def test_boxes_in_comments_do_not_count() -> None:
+    assert (
+        states("<!--\nLegend:\n- [ ] open\n```\n-->\n- [x] a\n<!-- - [ ] b -->\n- [x] c <!-- not\n- [x] d")
+        == ["closed"] * 3
+    )
+    assert states("```\n<!--\n```\n- [ ] a\n") == ["open"]
+    with pytest.raises(UnclosedFence, match="the comment of line 2 is never closed"):
+        parse_checkboxes("- [x] a\n<!-- - [ ] hidden\n")
+    assert unticked("<!--\n```\n-->\n- [x] a") == unticked("<!--\n```\n-->\n- [ ] a")
 
 
 def test_ticking_a_box_is_no_new_plan() -> None:

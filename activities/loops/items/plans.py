@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from activities.loops.items import phase_order as order
-from activities.loops.items.checkboxes import Checkbox, UnclosedFence, parse_checkboxes, unticked
+from activities.loops.items.checkboxes import Checkbox, parse_checkboxes, unticked
 from activities.loops.items.item_list import SourceItem, from_checkboxes
 from activities.loops.items.phase_files import PhaseFile, is_overview, is_phase, without_status
 from activities.workspaces.files import MAX_FILE, Unreadable, list_names, read_text
+from steersman.contracts.checkbox_lines import UnclosedFence
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop_state import Phase
 

@@ -5,12 +5,13 @@ import posixpath
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
-from activities.loops.items.checkboxes import UnclosedFence, parse_checkboxes
+from activities.loops.items.checkboxes import parse_checkboxes
 from activities.loops.items.item_list import MAX_ITEMS, from_checkboxes, from_json_items, item_list, unreadable_list
 from activities.loops.items.json_items import JsonItem, MalformedItems, parse_items
 from activities.loops.items.plans import Plan, check_plan, read_plan
 from activities.loops.items.programs import ProgramFailed
 from activities.workspaces.files import MissingFile, Unreadable, read_text, resolve_inside
+from steersman.contracts.checkbox_lines import UnclosedFence
 from steersman.contracts.errors import InvalidRequest
 from steersman.contracts.loop import Items, PlanFile
 from steersman.contracts.loop_state import ItemList

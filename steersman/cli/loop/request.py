@@ -14,9 +14,11 @@ import typer
 
 from steersman.cli import request
 from steersman.cli.formatting import counted
+from steersman.contracts.checkbox_lines import BOX, UnclosedFence, shown_lines
 
 ITEM_KINDS = ("checkboxes", "beads", "json", "command")
-_CHECKBOX = re.compile(rb"^\s*(?:[-*+]|\d+[.)])\s+\[[ xX]\]\s", re.MULTILINE)
+_STATUS = re.compile(r"\A---[ \t]*\r?\n(?:.+\n)*?status[ \t]*:", re.IGNORECASE)
+"""In a phase's front matter."""
 DEFAULT_COST_USD = 25.0
 """A loop started from a terminal ends at this cost, unless it is told otherwise."""
 MAX_READ_BYTES = 1024 * 1024
@@ -180,22 +182,31 @@ def items_of(word: str) -> dict[str, Any]:
 
 def items_by_default(plan: str | dict[str, str], workspace: Path, *, verified: bool) -> dict[str, Any] | None:
     """The checkboxes of a plan that is a file; None where it has none and a command verifies that the loop is done."""
-    if isinstance(plan, str) or (verified and not _has_checkboxes(workspace / plan["path"])):
+    if isinstance(plan, str) or (verified and not _has_items(workspace / plan["path"])):
         return None
     return {"kind": "checkboxes"}
 
 
-def _has_checkboxes(path: Path) -> bool:
+def _has_items(path: Path) -> bool:
+    """Whether there are checkboxes, or phases that say their status."""
     try:
-        return any(_CHECKBOX.search(text) for text in _texts(path))
+        in_phases = path.is_dir()
+        return any((in_phases and _STATUS.match(text)) or _has_boxes(text) for text in _texts(path))
     except OSError:
         return True  # the worker may see what this machine does not
 
 
-def _texts(path: Path) -> Iterator[bytes]:
+def _has_boxes(text: str) -> bool:
+    try:
+        return any(map(BOX.match, shown_lines(text)))
+    except UnclosedFence:
+        return True  # the worker says what is wrong
+
+
+def _texts(path: Path) -> Iterator[str]:
     for file in sorted(path.glob("*.md")) if path.is_dir() else [path]:
         with file.open("rb") as opened:
-            yield opened.read(MAX_READ_BYTES)
+            yield opened.read(MAX_READ_BYTES).decode("utf-8", "replace").removeprefix("\ufeff")
 
 
 def verify_of(command: str | None, timeout: str | None) -> dict[str, Any]:
