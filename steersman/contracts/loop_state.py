@@ -157,6 +157,13 @@ class Checkpoint(SessionProgress):
     """Ids of the feedback that the iteration was given."""
     error: str | None = None
     note: str | None = None
+    unfinished: Annotated[bool | None, Field(exclude_if=lambda given: given is None)] = None
+    """Whether its iteration was to be gone on with; None: as `kind` says, which is so of a pause alone."""
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether who begins from here goes on with its iteration."""
+        return self.kind == "pause" if self.unfinished is None else self.unfinished
 
 
 class PlanVersion(TolerantModel):

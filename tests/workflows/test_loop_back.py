@@ -69,6 +69,32 @@ async def test_a_rollback_to_a_pause_goes_on_in_the_middle(loop_fake: FakeLoopHo
     assert loop_fake.asked[2]["prompt"].startswith("You were interrupted")
 
 
+async def test_a_rollback_to_a_pause_between_iterations_begins_the_next_one(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script, loop_fake.verdicts = [HELD], [exits(1)]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
+    await tell(loop, "pause")
+    loop_fake.release()
+    now = await reaches(loop, "paused")
+    assert kinds(now) == ["baseline", "iteration", "pause"]
+    await tell(loop, "rollback", checkpoint=now.checkpoints[-1].number)
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 2
+    assert loop_fake.asked[1]["prompt"].startswith("Go on with the plan: iteration 2 ")
+
+
+async def test_a_rollback_that_is_taken_back_goes_on_in_the_middle(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
+    await tell(loop, "pause", now=True)
+    rescue = (await tell(loop, "rollback", checkpoint=0)).rescue
+    await tell(loop, "rollback", checkpoint=rescue)
+    await tell(loop, "resume")
+    assert (await ended(loop)).iterations == 1
+    assert loop_fake.asked[1]["prompt"].startswith("You were interrupted in the middle of iteration 1.")
+
+
 async def test_a_rollback_while_the_agent_works_ends_its_turn_first(loop_fake: FakeLoopHost) -> None:
     loop_fake.script = [HELD]
     loop = await loop_fake.start()

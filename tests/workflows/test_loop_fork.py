@@ -6,7 +6,7 @@ import pytest
 
 from steersman.contracts.loop_activities import AdmitLoop, Restored, RestoreInput
 from tests.workflows.fake_loop_host import HELD, FakeLoopHost, Loop, refusal
-from tests.workflows.loop_client import checkpoints, ended, failed, kinds, reaches, state, tell
+from tests.workflows.loop_client import cancelled, checkpoints, ended, failed, kinds, reaches, state, tell
 from tests.workflows.loop_results import exits
 
 pytestmark = pytest.mark.integration
@@ -67,6 +67,18 @@ async def test_from_a_pause_it_goes_on_in_the_middle(loop_fake: FakeLoopHost) ->
     assert (outcome.stop_reason, outcome.iterations) == ("done", 1)
     assert loop_fake.asked[1]["prompt"].startswith("You were interrupted in the middle of iteration 1.")
     assert (await state(loop)).status == "paused"
+
+
+async def test_from_where_it_was_cancelled_it_goes_on_in_the_middle(loop_fake: FakeLoopHost) -> None:
+    loop_fake.script = [HELD]
+    loop = await loop_fake.start()
+    await loop_fake.at_hold()
+    await loop.cancel()
+    last = (await cancelled(loop)).checkpoints[-1]
+    assert (last.kind, last.iteration) == ("end", 1)
+    fresh = await loop_fake.start(**fork(loop, last.number))
+    assert (await ended(fresh)).iterations == 1
+    assert loop_fake.asked[1]["prompt"].startswith("You were interrupted in the middle of iteration 1.")
 
 
 @pytest.mark.exhaustive

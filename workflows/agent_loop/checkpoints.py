@@ -21,6 +21,8 @@ A = TypeVar("A", bound=TolerantModel)
 
 END_TIMEOUT, SECOND_END_TIMEOUT = timedelta(minutes=1), timedelta(seconds=10)
 """How long a loop that ends waits for its last checkpoint; the second, where it has given up another survey."""
+KEEPS_UNFINISHED = "keeps-unfinished"
+"""The patch of loops that go on from a checkpoint in the middle of an iteration only where it was made there."""
 MAX_NOTE = 300
 """Characters of a checkpoint's note."""
 MAX_LISTED_BYTES = 60_000
@@ -115,6 +117,8 @@ def _checkpoint(
             "took_s": round(outcome.took_s, 3),
             "error": outcome.error,
         }
+    if carried.unfinished != (kind == "pause") and workflow.patched(KEEPS_UNFINISHED):
+        of_run["unfinished"] = carried.unfinished
     return Checkpoint(
         number=number,
         kind=kind,
@@ -184,7 +188,7 @@ async def _roll_back(loop: LoopContext, queued: QueuedRequest, request: Rollback
     before, unkept = await rescue(loop, f"before going back to checkpoint {target.number}")
     if not await _restore(loop, queued, target, before, unkept):
         return
-    _reset_state(loop, target, session=target.session_id, unfinished=target.kind == "pause")
+    _reset_state(loop, target, session=target.session_id, unfinished=target.is_unfinished)
     state.carried = plans.with_version(state.carried, target.plan_version)
     state.wait_for(WaitReason(kind="paused", reason=f"taken back to checkpoint {target.number}"))
     await _survey_returned(loop)
@@ -240,8 +244,8 @@ async def restore_files(loop: LoopContext, source: str, number: int, commit: str
 def _reset_state(loop: LoopContext, target: Checkpoint, *, session: str | None, unfinished: bool) -> None:
     given = session is not None and session == loop.request.run.session
     notice = (
-        f"The workspace was taken back to how it was after iteration {target.iteration}: what you remember of it "
-        "since then no longer holds."
+        f"The workspace was taken back to how it was {'in' if unfinished else 'after'} iteration {target.iteration}: "
+        "what you remember of it since then no longer holds."
     )
     loop.state.update(
         iteration=target.iteration,

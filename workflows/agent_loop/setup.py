@@ -132,7 +132,7 @@ async def _take_over(loop: LoopContext, fork: ForkPoint) -> str:
         problem = await checkpoints.restore_files(loop, source.loop, source.number, checkpoint.commit, unkept)
         if problem is not None:
             raise InvalidRequest(f"from_checkpoint: {problem}")
-    session, unfinished = checkpoint.session_id, checkpoint.kind == "pause"
+    session, unfinished = checkpoint.session_id, checkpoint.is_unfinished
     own = state.carried.plan_version
     theirs = (fork.plan.text, fork.plan.path, fork.plan.phase)
     state.update(

@@ -426,6 +426,7 @@ export interface Checkpoint {
   feedback?: string[];
   error?: string | null;
   note?: string | null;
+  unfinished?: boolean | null;
 }
 /**
  * Tokens, by kind.
