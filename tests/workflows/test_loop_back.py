@@ -179,6 +179,7 @@ async def test_starting_over_from_an_iteration_with_the_files_as_they_are(loop_f
     now = await state(loop)
     assert (now.iteration, now.totals.iterations, loop_fake.asked[3]["session"]) == (3, 4, "s-2")
     assert loop_fake.restores == []
+    assert "taken back" not in loop_fake.asked[3]["prompt"]
     assert [(each.iteration, each.kind) for each in await checkpoints(loop)] == [
         (0, "baseline"),
         (1, "iteration"),

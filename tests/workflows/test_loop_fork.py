@@ -39,6 +39,7 @@ async def test_files_session_and_what_was_used_up(uncached_fake: FakeLoopHost) -
     begun = uncached_fake.asked[2]
     assert (begun["session"], begun["fork_session"], begun["limits"]["cost_usd"]) == ("s-1", True, 0.99)
     assert begun["prompt"].startswith("Go on with the plan: iteration 2 of at most 5.")
+    assert "The workspace was taken back to how it was after iteration 1: what you remember" in begun["prompt"]
     assert begun["labels"]["loop"] == fresh.id
     made = await checkpoints(fresh)
     assert [(each.kind, each.iteration, each.note) for each in made] == [

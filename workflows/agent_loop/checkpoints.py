@@ -188,7 +188,7 @@ async def _roll_back(loop: LoopContext, queued: QueuedRequest, request: Rollback
     before, unkept = await rescue(loop, f"before going back to checkpoint {target.number}")
     if not await _restore(loop, queued, target, before, unkept):
         return
-    _reset_state(loop, target, session=target.session_id, unfinished=target.is_unfinished)
+    _reset_state(loop, target, session=target.session_id, unfinished=target.is_unfinished, files=True)
     state.carried = plans.with_version(state.carried, target.plan_version)
     state.wait_for(WaitReason(kind="paused", reason=f"taken back to checkpoint {target.number}"))
     await _survey_returned(loop)
@@ -208,7 +208,8 @@ async def _restart(loop: LoopContext, queued: QueuedRequest, request: Restart) -
     # From the beginning: with the session of the request if that was only ever forked. The loop's own session
     # remembers what it said.
     given = loop.request.run.session if loop.request.run.fork_session else None
-    _reset_state(loop, target, session=given if request.number is None else target.session_id, unfinished=False)
+    session = given if request.number is None else target.session_id
+    _reset_state(loop, target, session=session, unfinished=False, files=request.files)
     state.wait_for(None)
     await _survey_returned(loop)
     queued.receipt = _receipt(loop, target, before, f"starts over from {where}", files=request.files)
@@ -241,12 +242,8 @@ async def restore_files(loop: LoopContext, source: str, number: int, commit: str
         return activities.reason_of(error)
 
 
-def _reset_state(loop: LoopContext, target: Checkpoint, *, session: str | None, unfinished: bool) -> None:
+def _reset_state(loop: LoopContext, target: Checkpoint, *, session: str | None, unfinished: bool, files: bool) -> None:
     given = session is not None and session == loop.request.run.session
-    notice = (
-        f"The workspace was taken back to how it was {'in' if unfinished else 'after'} iteration {target.iteration}: "
-        "what you remember of it since then no longer holds."
-    )
     loop.state.update(
         iteration=target.iteration,
         session_id=session,
@@ -267,8 +264,16 @@ def _reset_state(loop: LoopContext, target: Checkpoint, *, session: str | None, 
         rate_limits=0,
         since_decision=0,
         last_error=None,
-        notice=notice if session and not given else "",
+        notice=notice_of(target) if session and not given and files else "",
     )
+
+
+def notice_of(target: Checkpoint) -> str:
+    """What a session is told that may remember more than there is now. Nothing where no files were kept."""
+    if target.commit is None:
+        return ""
+    when = f"{'in' if target.is_unfinished else 'after'} iteration {target.iteration}"
+    return f"The workspace was taken back to how it was {when}: what you remember of it since then no longer holds."
 
 
 async def _survey_returned(loop: LoopContext) -> None:

@@ -142,6 +142,7 @@ async def _take_over(loop: LoopContext, fork: ForkPoint) -> str:
         briefed=session is not None,
         unfinished=unfinished,
         heard=unfinished and session is not None,
+        notice=checkpoints.notice_of(checkpoint) if session else "",
         revised=session is not None and theirs != (own.text, own.path, own.phase),
         totals=checkpoint.totals,
     )
