@@ -19,7 +19,7 @@ from activities.ports.agent import ExitFact, Resumption, Transcript
 from activities.ports.runtime import Record
 from steersman.contracts.activities import RunOutcome
 from steersman.contracts.errors import AuthenticationFailed, ErrorType, InvalidRequest
-from steersman.contracts.events import EVENT, MAX_TEXT, EventBase, MessageEvent
+from steersman.contracts.events import EVENT, MAX_TEXT, EventBase, MessageEvent, ProgressEvent
 from tests.agents.journals import Line, as_lines, journals, load, told
 
 LEFT = ExitFact(code=0)
@@ -368,6 +368,23 @@ class TestHostileLines:
 
     def test_a_name_of_a_type_that_nobody_knows(self) -> None:
         assert transcript().feed(line({"type": "telepathy"})) == []
+
+    def test_a_command_is_told_as_it_was_typed(self) -> None:
+        marked = "<command-name>/{0}</command-name>\n  <command-message>{0}</command-message>\n"
+        marked += "  <command-args>{1}</command-args>"
+        said = [marked.format("compact", ""), marked.format("model", "opus  <b>\n2"), "<command-name>is no command"]
+        out = "<local-command-stdout>Compacted </local-command-stdout>"
+        frames = [
+            {"type": "user", "message": {"role": "user", "content": text}, "uuid": str(each), "isReplay": True}
+            for each, text in enumerate([*said, out])
+        ]
+        heard = told([line(frame) for frame in frames], transcript())
+        assert [(each.type, each.text) for each in heard if isinstance(each, MessageEvent | ProgressEvent)] == [
+            ("message", "/compact"),
+            ("message", "/model opus  <b>\n2"),
+            ("message", "<command-name>is no command"),
+            ("progress", "Compacted"),
+        ]
 
     def test_an_agent_cannot_settle_a_message_that_nobody_wrote(self) -> None:
         found = transcript()

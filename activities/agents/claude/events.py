@@ -24,6 +24,10 @@ WITHOUT_TOOLS = {
     LEFT_OUT: "is left out by Claude Code",
 }
 """States of an MCP server in which the agent has none of its tools."""
+COMMAND = ("<command-name>", "</command-name>", "<command-args>", "</command-args>")
+"""The marks of a command of Claude Code's own, in the echo of a message."""
+OUTPUTS = [(f"<local-command-{name}>", f"</local-command-{name}>") for name in ("stdout", "stderr")]
+"""The marks of what it put out."""
 
 
 def init_event(time: datetime, frame: Frame) -> InitEvent:
@@ -85,6 +89,20 @@ def message_event(time: datetime, role: str, kind: str, text: str, frame: Frame)
             "parent_tool_id": name_of(frame.get("parent_tool_use_id")),
         }
     )
+
+
+def replayed_event(time: datetime, text: str, frame: Frame) -> MessageEvent | ProgressEvent:
+    """From the echo of what was said: a command as it was typed, and what it put out as a step."""
+    echo = text.rstrip()
+    for begin, end in OUTPUTS:
+        if echo.startswith(begin) and echo.endswith(end):
+            return ProgressEvent(time=time, text=echo[len(begin) : -len(end)].strip()[:500])
+    begin, name_end, args_begin, end = COMMAND
+    name, _, rest = echo.removeprefix(begin).partition(name_end)
+    _, has_args, args = rest.removesuffix(end).partition(args_begin)
+    if echo.startswith(begin) and echo.endswith(end) and has_args:
+        text = f"{name} {args}".strip()
+    return message_event(time, "user", "text", text, frame)
 
 
 def file_event(time: datetime, tool_id: str, name: str, tool_input: Frame, result: Frame) -> FileChangeEvent | None:

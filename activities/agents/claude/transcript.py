@@ -277,7 +277,7 @@ class ClaudeTranscript:
                 if frame.get("isReplay"):
                     if self.messages.has_told(uuid):
                         continue
-                    found.append(events.message_event(time, "user", "text", text, frame))
+                    found.append(events.replayed_event(time, text, frame))
                 elif text.startswith("[Request interrupted by user") and frame.get("parent_tool_use_id") is None:
                     found.append(ProgressEvent(time=time, text=TURN_INTERRUPTED))
         self.messages.told(uuid)
