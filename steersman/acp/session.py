@@ -104,7 +104,7 @@ class Run:
         self.execution = execution
         self.said = [said]
         """What the editor knows to have been said to the agent: some agents repeat it in their events."""
-        self.updates = Updates()
+        self.updates = Updates(execution)
         self.known = 0
         """The events up to this number are not told, but read all the same: a text may have come in part."""
         self.usage: Usage | None = None
@@ -301,15 +301,16 @@ class Session:
         finally:
             for each in run.questions.values():
                 each.cancel()
-        if not run.prompts and event.seq > run.known:
-            await self._send(Cursor(run.execution, event.seq), ended(event))
+        if event.seq > run.known:
+            said = [] if run.prompts else ended(event)
+            await self._send(Cursor(run.execution, event.seq), [*run.updates.unfinished(), *said])
         return event
 
     async def _tell(self, run: Run, event: AgentEvent) -> None:
+        updates = run.updates.of(event)
         if isinstance(event, MessageEvent) and event.role == "user" and event.text in run.said:
             run.said.remove(event.text)
             return
-        updates = run.updates.of(event)
         past = isinstance(event, ToolOutputEvent) and datetime.now(UTC) - event.time > OLD_OUTPUT
         if event.seq > run.known:
             if not past:

@@ -55,13 +55,22 @@ PLAN_STATUS: Final[dict[str, PlanEntryStatus]] = {status: status for status in g
 TOLD_BY: Final = ("command", "file_path", "path", "filePath", "pattern", "query", "url", "description", "prompt")
 """The inputs that say best what a tool call is about, the best first."""
 
+_Speaker = tuple[str, str | None]
+"""The kind of a text, and the sub-agent's call."""
+
 
 class Updates:
     """Of one run: made in the order of its events, from the first one or from any other."""
 
-    def __init__(self) -> None:
-        self._streamed: dict[tuple[str, str | None], str] = {}
-        """What has come piece by piece, by its kind and the sub-agent's call: the whole of it follows."""
+    def __init__(self, run: str = "") -> None:
+        """`run`: tells it from the other runs of the session."""
+        self._run = run
+        self._streamed: dict[_Speaker, tuple[tuple[int, str | None], str]] = {}
+        """What has come piece by piece, of which process and message: the whole of it follows."""
+        self._last: tuple[bool, _Speaker] | None = None
+        """Whether the last update was a thought or an answer, and whose. None: something else. An editor makes one text
+        of all that come in a row.
+        """
         self._tools: dict[str, ToolUseEvent] = {}
         """The calls without a result, by their ids."""
         self._outputs: dict[str, str] = {}
@@ -69,9 +78,19 @@ class Updates:
 
     def of(self, event: AgentEvent) -> list[Any]:
         """The updates that tell the event; none for one that says nothing to a reader."""
+        if isinstance(event, MessageEvent):
+            return self._message(event)
+        updates = self._of_work(event)
+        if updates:
+            self._last = None
+        return updates
+
+    def unfinished(self) -> list[Any]:
+        """The updates that end the calls without a result: the run is over, and none comes any more."""
+        return [helpers.update_tool_call(id, status="failed") for id in self._tools]
+
+    def _of_work(self, event: AgentEvent) -> list[Any]:
         match event:
-            case MessageEvent():
-                return self._message(event)
             case ToolUseEvent() | ToolOutputEvent() | ToolResultEvent():
                 return self._tool(event)
             case FileChangeEvent():
@@ -79,7 +98,8 @@ class Updates:
             case PlanUpdateEvent():
                 return [helpers.update_plan(_plan(event))]
             case _:
-                return [helpers.update_agent_thought_text(f"{said}\n") for said in _remarks(event)]
+                after = "\n\n" if self._last is not None and self._last[0] else ""
+                return [helpers.update_agent_thought_text(f"{after}{said}\n") for said in _remarks(event)]
 
     def _tool(self, event: ToolUseEvent | ToolOutputEvent | ToolResultEvent) -> list[Any]:
         if isinstance(event, ToolOutputEvent):
@@ -109,28 +129,45 @@ class Updates:
 
     def _message(self, event: MessageEvent) -> list[Any]:
         if event.role == "user":
+            self._last = None
             return [helpers.update_user_message_text(event.text)]
-        text, key = event.text, (event.kind, event.parent_tool_id)
-        if event.delta:
-            self._streamed[key] = self._streamed.get(key, "") + text
-        elif streamed := self._streamed.pop(key, ""):
-            # What was streamed beyond this text belongs to the next.
-            if streamed.startswith(text):
-                self._streamed[key] = streamed[len(text) :]
-                text = ""
-            else:
-                text = text.removeprefix(streamed)
+        speaker = (event.kind, event.parent_tool_id)
+        text, is_new = self._untold(event, speaker)
         if not text:
             return []
-        thinks = event.kind == "thinking"
+        # What a sub-agent says is none of the agent's own answer.
+        thinks = event.kind == "thinking" or event.parent_tool_id is not None
+        if self._last is not None and self._last[0] == thinks and (is_new or self._last[1] != speaker):
+            text = f"\n\n{text}"
+        self._last = thinks, speaker
         return [helpers.update_agent_thought_text(text) if thinks else helpers.update_agent_message_text(text)]
+
+    def _untold(self, event: MessageEvent, speaker: _Speaker) -> tuple[str, bool]:
+        """What of the text has not come yet, and whether a message begins with it."""
+        origin = event.attempt, event.message_id
+        of, streamed = self._streamed.pop(speaker, (origin, ""))
+        if event.delta:
+            if of != origin:
+                streamed = ""  # the earlier message was cut off, and never came whole
+            self._streamed[speaker] = origin, streamed + event.text
+            return event.text, not streamed
+        if of[0] != event.attempt:
+            streamed = ""
+        if streamed.startswith(event.text):
+            # What was streamed beyond this text belongs to the next.
+            if rest := streamed[len(event.text) :]:
+                self._streamed[speaker] = of, rest
+            return "", False
+        return ("" if streamed.endswith(event.text) else event.text.removeprefix(streamed)), not streamed
 
     def _change(self, event: FileChangeEvent) -> Any:
         places = [ToolCallLocation(path=event.path)]
         if event.tool_id in self._tools:
             return helpers.update_tool_call(str(event.tool_id), locations=places)
         title = _short(f"{event.change} {event.path}")
-        return helpers.start_tool_call(f"change-{event.seq}", title, kind="edit", status="completed", locations=places)
+        return helpers.start_tool_call(
+            f"change-{self._run}-{event.seq}", title, kind="edit", status="completed", locations=places
+        )
 
     def asked(self, event: PermissionEvent) -> ToolCallUpdate:
         """The tool call that an approval is asked for, as `session/request_permission` describes it."""

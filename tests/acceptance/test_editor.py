@@ -246,6 +246,18 @@ class TestCancel:
             assert (await opened.prompt(id, "the second")).stop_reason == "end_turn"
             assert script.requests[-1].saw("the first")
 
+    async def test_leaves_no_call_at_work_on_the_screen(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+        script = model.script("call", tool("Bash", command="tail -f /dev/null"))
+        async with session(shared, script, mark, "--mode", "full") as (opened, id):
+            prompt = asyncio.create_task(opened.prompt(id, "go"))
+            await until(opened.screen.tools)
+            await opened.agent.cancel(id)
+            assert (await prompt).stop_reason == "cancelled"
+            assert opened.screen.tools() == {"Bash tail -f /dev/null": ["in_progress", "failed"]}
+            opened.screen.updates.clear()
+            await opened.agent.load_session(cwd="/", session_id=id)
+            assert opened.screen.tools() == {"Bash tail -f /dev/null": ["in_progress", "failed"]}
+
     async def test_at_once(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         async with session(shared, model.script("at-once", THINKING), mark) as (opened, id):
             prompt = asyncio.create_task(opened.prompt(id, "go"))

@@ -1,12 +1,19 @@
-"""Output of a tool at work, as an editor is told it."""
+"""What an agent says and what its tools put out, as an editor is told it."""
 
 import pytest
 
 pytest.importorskip("acp")
 
 from steersman.acp.updates import MAX_OUTPUT, Updates
-from steersman.contracts.events import AgentEvent, ToolOutputEvent, ToolResultEvent, ToolUseEvent
-from tests.client.fake_host import tool_output, tool_result, tool_use
+from steersman.contracts.events import (
+    AgentEvent,
+    FileChangeEvent,
+    ProgressEvent,
+    ToolOutputEvent,
+    ToolResultEvent,
+    ToolUseEvent,
+)
+from tests.client.fake_host import now, said, tool_output, tool_result, tool_use
 
 
 def contents(updates: Updates, *events: ToolUseEvent | ToolOutputEvent | ToolResultEvent) -> list[tuple[str, str]]:
@@ -36,3 +43,53 @@ def test_of_a_call_that_the_editor_does_not_know_nothing() -> None:
     assert contents(updates, tool_use("Bash"), tool_result("Bash", "all"), tool_output("Bash", "late")) == [
         ("completed", "all")
     ]
+
+
+def texts(*events: AgentEvent) -> tuple[str, str]:
+    """All that is told of the events: the answer, and the thoughts."""
+    updates = Updates()
+    made = [update for event in events for update in updates.of(event)]
+    kinds = "agent_message_chunk", "agent_thought_chunk"
+    answer, thoughts = ("".join(each.content.text for each in made if each.session_update == kind) for kind in kinds)
+    return answer, thoughts
+
+
+def test_messages_do_not_run_together() -> None:
+    assert texts(said("One."), said("Tw", delta=True), said("o.", delta=True), said("Two.")) == ("One.\n\nTwo.", "")
+    assert texts(said("hm", kind="thinking"), ProgressEvent(time=now(), text="a step")) == ("", "hm\n\na step\n")
+
+
+def test_what_a_sub_agent_says_is_no_part_of_the_answer() -> None:
+    told = texts(
+        said("I wait", delta=True),
+        said("found it", parent_tool_id="t-Agent"),
+        said("both", parent_tool_id="t-Other"),
+        said(" here", delta=True),
+        said("I wait here"),
+    )
+    assert told == ("I wait here", "found it\n\nboth")
+
+
+@pytest.mark.parametrize(
+    ("cut", "whole"),
+    [({"message_id": "m-1"}, {"message_id": "m-2"}), ({"attempt": 1}, {"attempt": 2}), ({}, {})],
+    ids=["another message", "another process", "unnamed"],
+)
+def test_a_message_after_one_that_was_cut_off_is_told_once(cut: dict[str, object], whole: dict[str, object]) -> None:
+    answer, _ = texts(
+        said("I am thin", delta=True, **cut),
+        ProgressEvent(time=now(), text="the turn was interrupted"),
+        said("New", delta=True, **whole),
+        said("New", **whole),
+    )
+    assert answer == "I am thinNew"
+
+
+def test_calls_of_two_runs_are_told_apart_and_none_is_left_at_work() -> None:
+    change = FileChangeEvent(time=now(), seq=7, path="a", change="created", tool_id="t-Write")
+    first, second = Updates("one"), Updates("two")
+    assert first.of(change)[0].tool_call_id != second.of(change)[0].tool_call_id
+    first.of(tool_use("Bash"))
+    first.of(tool_use("Read"))
+    first.of(tool_result("Read", "read"))
+    assert [(each.tool_call_id, each.status) for each in first.unfinished()] == [("t-Bash", "failed")]
