@@ -124,7 +124,9 @@ DIFF_STYLES = {"+": "green", "-": "red", "@": "cyan"}
 
 
 def print_diff(diff: "Diff", *, stat: bool = False) -> None:
-    """Print the statistics of a difference and, without `stat`, its patch."""
+    """Print the statistics of a difference and, without `stat`, its patch. In a file or pipe tabs and ends of lines
+    stay as they are: it is for `git apply`.
+    """
     from rich.text import Text
 
     from steersman.cli.formatting import clean
@@ -132,10 +134,12 @@ def print_diff(diff: "Diff", *, stat: bool = False) -> None:
     if not diff.stat.strip() and not diff.patch.strip():
         remark("nothing differs")
         return
-    console().print(Text(clean(diff.stat.rstrip("\n"))))
-    if stat:
-        return
-    for line in clean(diff.patch).rstrip("\n").split("\n"):
-        console().print(Text(line, style=DIFF_STYLES.get(line[:1], "")))
-    if diff.truncated:
+    if not sys.stdout.isatty():
+        text = diff.stat if stat else diff.stat + diff.patch
+        write_line("\r\n".join(map(clean, text.split("\r\n"))).removesuffix("\n"))
+    else:
+        console().print(Text(clean(diff.stat.rstrip("\n"))))
+        for line in [] if stat else clean(diff.patch).rstrip("\n").split("\n"):
+            console().print(Text(line, style=DIFF_STYLES.get(line[:1], "")))
+    if diff.truncated and not stat:
         remark("the rest was cut: it is too long", "yellow")

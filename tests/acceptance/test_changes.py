@@ -204,6 +204,7 @@ async def test_nobody_is_asked_for_an_undo_that_does_nothing(
     unchanged = await steersman.start(edits(shared, repository, "pass"))
     await steersman.result(unchanged)
     assert await undone(unchanged) == (0, f"run {unchanged} changed no file: there is nothing to undo\n")
+    assert (await steer("undo", unchanged, "--json")).json["files"] == 0
     outside = await steersman.start(shared.process(*python("pass")))
     await steersman.result(outside)
     code, words = await undone(outside)
@@ -219,6 +220,17 @@ async def test_nobody_is_asked_for_an_undo_that_does_nothing(
     code, words = await undone(changed)
     assert (code, words) == (5, f"error: run {changed}: run {other} is at work in the workspace: stop it first\n")
     await steersman.stop(other)
+
+
+async def test_a_difference_in_a_pipe_is_a_patch(
+    shared: Site, steersman: Steersman, steer: Steer, repository: Path
+) -> None:
+    text = "all:\\n\\techo  \\r\\n"
+    run = await steersman.start(edits(shared, repository, f'open("Makefile", "w", newline="").write("{text}")'))
+    await steersman.result(run)
+    patch = (await steer("diff", run)).out
+    subprocess.run(["git", "apply", "-R"], input=patch.encode(), cwd=repository, check=True)
+    assert not (repository / "Makefile").exists()
 
 
 @pytest.mark.exhaustive

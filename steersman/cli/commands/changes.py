@@ -48,11 +48,15 @@ def undo(ctx: typer.Context, run: Run, yes: Yes = False, as_json: AsJson = False
 
     async def work(steersman: "Steersman") -> Exit:
         from steersman.cli.terminal.confirmation import confirm
+        from steersman.contracts.workspace import Undone
 
         run_id = await resolve_run(steersman, run)
         if not yes:
             if (changed := await _undoable(steersman, run_id)) is None:
-                remark(f"run {run_id} changed no file: there is nothing to undo")
+                if as_json:
+                    emit(Undone())
+                else:
+                    remark(f"run {run_id} changed no file: there is nothing to undo")
                 return Exit.OK
             if not await confirm(f"undo the changes of run {run_id}: {changed}.", "undo", yes=yes):
                 return Exit.DETACHED
