@@ -124,7 +124,9 @@ class SteersmanAgent:
             runs = await self._steersman.list("ParentWorkflowId IS NULL", limit=LISTED)
         newest: dict[str, RunSummary] = {}
         for run in runs:
-            if run.workspace is not None and cwd in (None, run.workspace):
+            if run.workspace is None or not at_most(str(run.agent)).resume:
+                continue
+            if cwd is None or _same(cwd, run.workspace):
                 newest.setdefault(run.id, run)
         return ListSessionsResponse(sessions=[_info(run) for run in newest.values()])
 
@@ -201,6 +203,11 @@ async def serve(
         await acp.run_agent(cast("Agent", agent), transport, use_unstable_protocol=True)
     finally:
         await agent.aclose()
+
+
+def _same(one: str, other: str) -> bool:
+    """Whether two directories are one, however an editor or a person ends its name."""
+    return one.rstrip("/") == other.rstrip("/")
 
 
 def _modes(session: Session) -> SessionModeState:

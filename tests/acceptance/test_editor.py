@@ -444,14 +444,22 @@ class TestLoading:
             with pytest.raises(RequestError):
                 await opened.prompt("thread-none", "go")
 
-    async def test_those_that_can_be_are_listed(self, shared: Site, model: ScriptedModel, mark: str) -> None:
+    async def test_those_that_can_be_are_listed(
+        self, shared: Site, steersman: Steersman, model: ScriptedModel, mark: str
+    ) -> None:
+        other = await steersman.start(shared.process("true"))
+        await steersman.result(other)
         async with session(shared, model.script("listed", say("one")), mark) as (opened, id):
             await opened.prompt(id, "go")
 
-            async def listed() -> bool:
-                return id in [each.session_id for each in (await opened.agent.list_sessions()).sessions]
+            async def listed(**given: str) -> bool:
+                return id in [each.session_id for each in (await opened.agent.list_sessions(**given)).sessions]
 
             await until(listed)
+            assert other not in [each.session_id for each in (await opened.agent.list_sessions()).sessions]
+            place = (await steersman.state(id)).workspace
+            assert await listed(cwd=f"{place}")
+            assert await listed(cwd=f"{place}/")
             assert (await opened.agent.list_sessions(cwd="/nowhere")).sessions == []
 
 
