@@ -5,7 +5,7 @@ from there on where the request brings the same.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import aclosing, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -17,7 +17,7 @@ from acp.interfaces import Client
 from acp.schema import AllowedOutcome, PermissionOption, PromptResponse, ToolCallUpdate
 from acp.schema import Usage as AcpUsage
 
-from steersman._client.backoff import OUTAGE_S, while_unreachable
+from steersman._client.backoff import OUTAGE_S, Backoff, while_unreachable
 from steersman._client.futures import retrieve_exception
 from steersman.acp.errors import INTERNAL, as_request_errors, failure
 from steersman.acp.updates import Updates, ended
@@ -34,7 +34,7 @@ from steersman.contracts.events import (
     UsageEvent,
     is_terminal,
 )
-from steersman.contracts.messages import MAX_TEXT
+from steersman.contracts.messages import MAX_TEXT, MessageReceipt
 from steersman.contracts.run import Usage
 from steersman.errors import (
     AlreadyDecided,
@@ -45,11 +45,14 @@ from steersman.errors import (
     SteersmanError,
     ThreadBusy,
 )
+from steersman.ids import new_message_id
 from steersman.threads import Thread, ThreadRun
 
 REASON: Final = "cancelled in the editor"
 END_S: Final = 10.0
 """A run that is being started as the editor leaves is waited for this many seconds: it is the server's from then on."""
+MISSED: Final = ("rejected", "too_late")
+"""States of a message that its agent never had."""
 OLD_S: Final = 0.5
 OLD: Final = timedelta(seconds=1)
 """An approval that was asked for longer ago may be decided already: the next events say so within OLD_S."""
@@ -96,6 +99,9 @@ class Cursor:
         return {"steersman": {"cursor": f"{self.execution}:{self.seq}"}}
 
 
+_Ask = Callable[[], Coroutine[Any, Any, MessageReceipt]]
+
+
 class Run:
     """A run of the session that is followed: until its end, whoever asks for it."""
 
@@ -112,6 +118,10 @@ class Run:
         """The approvals that the editor is asked for, by their ids."""
         self.prompts = 0
         """How many requests of the editor wait for its end."""
+        self.queued: dict[str, _Ask] = {}
+        """Prompts that there was nobody to bring to the agent, and what tells what became of each."""
+        self.missed: set[str] = set()
+        """Those of them that had not reached the agent when the run ended."""
 
     def take(self, event: AgentEvent) -> None:
         """Note what the event says of the run as a whole."""
@@ -147,14 +157,17 @@ class Session:
         Raises RequestError: it failed, or cannot be asked.
         """
         with as_request_errors():
-            cancels = self._cancels
-            async with self._turn:
-                taken = await self._run_with(text, images, cancels)
-            if taken is None:
-                return PromptResponse(stop_reason="cancelled")
-            run, end = taken
-            run.prompts += 1
-            event = await self._ended(end)
+            cancels, id = self._cancels, new_message_id()
+            while True:
+                async with self._turn:
+                    taken = await self._run_with(text, images, cancels, id)
+                if taken is None:
+                    return PromptResponse(stop_reason="cancelled")
+                run, end = taken
+                run.prompts += 1
+                event = await self._ended(end)
+                if id not in run.missed:
+                    break
         if isinstance(event, FailedEvent):
             raise failure(event)
         # A turn that was interrupted for good ends its run as done.
@@ -222,15 +235,18 @@ class Session:
         return runs[at:]
 
     async def _run_with(
-        self, text: str, images: Sequence[Attachment], cancels: int
+        self, text: str, images: Sequence[Attachment], cancels: int, id: str
     ) -> tuple[Run, asyncio.Task[AgentEvent]] | None:
-        """The run that has the text: a new one, or the open one. None: one more cancel than so many came before."""
+        """The run that has the text: a new one, or the open one. None: one more cancel than so many came before.
+
+        `id`: the prompt's.
+        """
         while self._stopping:
             await asyncio.wait(self._stopping)
         while self._cancels == cancels:
             if self._followed is not None and not self._followed[1].done():
                 followed = self._followed
-                if await self._say(followed[0], text, images):
+                if await self._say(followed[0], text, images, id):
                     return followed
                 await asyncio.wait({followed[1]})
                 continue
@@ -258,22 +274,36 @@ class Session:
         starting.add_done_callback(self._beginning.pop)
         return await asyncio.shield(starting)
 
-    async def _say(self, run: Run, text: str, images: Sequence[Attachment]) -> bool:
+    async def _say(self, run: Run, text: str, images: Sequence[Attachment], id: str) -> bool:
         """Say it into the running turn; to an agent that hears nothing meanwhile, in its place. False: it is for the
-        next run, as this one ends, or takes no text as long.
+        next run, as this one ends, or takes no text as long. Where nobody is there to bring it, the run's end says.
         """
         if len(text) > MAX_TEXT:
             return False
         run.said.append(worded(text, images))
         try:
             receipt = None
+            ask: _Ask = partial(self._steersman.steer, self.id, text, attachments=images, id=new_message_id())
             with suppress(MessageRefused):
-                receipt = await self._steersman.steer(self.id, text, attachments=images)
+                receipt = await ask()
             if receipt is None or receipt.state == "rejected":  # by the kind of agent, or by this program
-                receipt = await self._steersman.interrupt(self.id, text, attachments=images)
-            return receipt.state not in ("rejected", "too_late")
+                ask = partial(self._steersman.interrupt, self.id, text, attachments=images, id=new_message_id())
+                receipt = await ask()
         except RunNotRunning:
             return False
+        if receipt.state == "queued":
+            run.queued[id] = ask
+        return receipt.state not in MISSED
+
+    async def _settle(self, run: Run) -> None:
+        """Learn what became of the queued prompts of a run that has ended: the same message again says so."""
+        for id, ask in run.queued.items():
+            receipt, pauses = None, Backoff()
+            with suppress(MessageRefused, RunNotRunning):
+                while (receipt := await while_unreachable(ask, OUTAGE_S)).state == "queued":
+                    await pauses.pause()  # the run is about to close
+            if receipt is None or receipt.state in MISSED:
+                run.missed.add(id)
 
     def _follow(self, run: Run) -> tuple[Run, asyncio.Task[AgentEvent]]:
         """Tell the run's events as they come, until its end."""
@@ -301,6 +331,7 @@ class Session:
         finally:
             for each in run.questions.values():
                 each.cancel()
+        await self._settle(run)
         if event.seq > run.known:
             said = [] if run.prompts else ended(event)
             await self._send(Cursor(run.execution, event.seq), [*run.updates.unfinished(), *said])

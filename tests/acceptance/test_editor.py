@@ -218,11 +218,39 @@ class TestPrompt:
             assert opened.screen.told("agent_message_chunk").endswith("Next")
         assert script.requests[-1].saw(long)
 
+    async def test_that_nobody_could_bring_before_the_end_is_the_next_runs(
+        self, site: Site, model: ScriptedModel, mark: str
+    ) -> None:
+        """The agent ends while there is no worker."""
+        worker = site.worker()
+        await worker.ready()
+        script = model.script("unbrought", WORKING, say("Next"))
+        async with session(site, script, mark) as (opened, id):
+            first = asyncio.create_task(opened.prompt(id, "go"))
+            await script.wait_held()
+            worker.kill()
+            second = asyncio.create_task(opened.prompt(id, "and that"))
+            await until(lambda: _was_signalled(site, id))
+            await script.release()
+            journals = site.root.glob("state/runs/*/*/attempts/*/journal")
+            (journal,) = await asyncio.to_thread(list, journals)
+            await until(lambda: b'"type":"result"' in journal.read_bytes())
+            await site.worker().ready()
+            assert [(await each).stop_reason for each in (first, second)] == ["end_turn", "end_turn"]
+            assert opened.screen.told("agent_message_chunk") == "workingNext"
+        assert script.requests[-1].saw("and that")
+
     async def test_of_an_image_alone(self, shared: Site, model: ScriptedModel, mark: str) -> None:
         script = model.script("image", say("Seen"))
         async with session(shared, script, mark) as (opened, id):
             await opened.agent.prompt(id, [acp.image_block(IMAGE, "image/png")])
         assert IMAGE in json.dumps(script.requests[-1].body)
+
+
+async def _was_signalled(site: Site, id: str) -> bool:
+    history = await (await site.steersman()).temporal.get_workflow_handle(id).fetch_history()
+    signals = [each.workflow_execution_signaled_event_attributes.signal_name for each in history.events]
+    return "steer" in signals
 
 
 async def _allowed() -> str:
