@@ -1,11 +1,14 @@
 """Blocks of a Markdown text as it comes, and edits in a tool's input."""
 
+import io
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from steersman.cli.terminal.blocks import is_plain, whole_blocks
 from steersman.cli.terminal.edits import edit_lines
+from steersman.cli.terminal.markdown import print_markdown
 
 TEXTS = [
     "one\n\ntwo\nthree\n\nfour",
@@ -74,3 +77,28 @@ def test_edits_are_found(given: dict[str, Any], lines: list[str]) -> None:
 def test_a_large_edit_takes_no_time_worth_telling() -> None:
     text = "\n".join("x" for _ in range(100_000))
     assert len(edit_lines({"old_string": text, "new_string": text + "\ny"})) <= 4_000
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("A **Map<K, List<String>>** of it", "A Map<K, List<String>> of it\n"),
+        ("<div>\n  hello\n</div>\n\n# Next", "\n <div>\n   hello\n </div>\n\n\nNext\n"),
+        ("so <!-- rm -rf --> **it** is", "so <!-- rm -rf --> it is\n"),
+        ("![a *b*](https://x.example/y.png)", "![a *b*](https://x.example/y.png)\n"),
+    ],
+)
+def test_no_word_of_a_markdown_text_is_hidden(text: str, shown: str) -> None:
+    assert printed(text, 60) == shown
+
+
+def test_a_long_word_in_a_table_is_shown_whole() -> None:
+    path = f"/{'very/' * 12}long.py"
+    lines = printed(f"| path | n |\n|---|---|\n| {path} | 1 |", 40).split("\n")
+    assert "".join(line.split()[0] for line in lines if "/" in line) == path
+
+
+def printed(text: str, width: int) -> str:
+    file = io.StringIO()
+    print_markdown(Console(file=file, width=width, color_system=None), text, width)
+    return file.getvalue()

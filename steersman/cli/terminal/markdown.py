@@ -4,7 +4,8 @@ import re
 from typing import Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown
+from rich.markdown import CodeBlock, Heading, Markdown, TableElement
+from rich.table import Table
 
 _PADDING = re.compile(r" +$", re.MULTILINE)
 
@@ -24,18 +25,48 @@ class _Heading(Heading):
         yield self.text
 
 
+class _Table(TableElement):
+    """A word that is longer than its column goes on in the next line, and is not cut."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
+
+
 class _Markdown(Markdown):
     elements: ClassVar[dict[str, Any]] = {
         **Markdown.elements,
         "fence": _Code,
         "code_block": _Code,
         "heading_open": _Heading,
+        "table_open": _Table,
     }
+
+    def __init__(self, text: str) -> None:
+        super().__init__(text, code_theme="ansi_dark", hyperlinks=False)
+        for token in self.parsed:
+            _uncover(token)
+
+
+def _uncover(token: Any) -> None:
+    """HTML stays as it is written, for `List<String>` looks like it, too; a picture, with its address."""
+    if token.type == "html_block":
+        token.type = "code_block"
+    elif token.type == "html_inline":
+        token.type = "text"
+    elif token.type == "image":
+        token.content = f"![{token.content}]({token.attrs['src']})"
+        token.type, token.tag, token.children = "text", "", None
+    for child in token.children or ():
+        _uncover(child)
 
 
 def print_markdown(console: Console, text: str, width: int) -> None:
     """Print it, its words wrapped. The text is clean already: links are shown, none is hidden behind a word."""
     with console.capture() as captured:
-        console.print(_Markdown(text, code_theme="ansi_dark", hyperlinks=False), width=width, soft_wrap=False)
+        console.print(_Markdown(text), width=width, soft_wrap=False)
     console.file.write(_PADDING.sub("", captured.get()))
     console.file.flush()
