@@ -73,6 +73,8 @@ class Updates:
         """
         self._tools: dict[str, ToolUseEvent] = {}
         """The calls without a result, by their ids."""
+        self._questions: set[str] = set()
+        """The approvals that wait, of calls that are not told: of opencode's sub-agents."""
         self._outputs: dict[str, str] = {}
         """The end of what these have put out."""
 
@@ -87,7 +89,7 @@ class Updates:
 
     def unfinished(self) -> list[Any]:
         """The updates that end the calls without a result: the run is over, and none comes any more."""
-        return [helpers.update_tool_call(id, status="failed") for id in self._tools]
+        return [helpers.update_tool_call(id, status="failed") for id in (*self._tools, *self._questions)]
 
     def _of_work(self, event: AgentEvent) -> list[Any]:
         match event:
@@ -95,6 +97,8 @@ class Updates:
                 return self._tool(event)
             case FileChangeEvent():
                 return [self._change(event)]
+            case PermissionEvent():
+                return self._decided(event)
             case PlanUpdateEvent():
                 return [helpers.update_plan(_plan(event))]
             case _:
@@ -169,10 +173,19 @@ class Updates:
             f"change-{self._run}-{event.seq}", title, kind="edit", status="completed", locations=places
         )
 
+    def _decided(self, event: PermissionEvent) -> list[Any]:
+        """The end of a question about a call that is not told: no result of it comes."""
+        if event.state == "asked" or event.id not in self._questions:
+            return []
+        self._questions.remove(event.id)
+        return [helpers.update_tool_call(event.id, status="completed" if event.state == "allowed" else "failed")]
+
     def asked(self, event: PermissionEvent) -> ToolCallUpdate:
         """The tool call that an approval is asked for, as `session/request_permission` describes it."""
         same = (each.id for each in self._tools.values() if (each.name, each.input) == (event.tool, event.input))
         known = event.tool_id if event.tool_id in self._tools else next(same, None)
+        if known is None:
+            self._questions.add(event.id)
         return ToolCallUpdate(
             tool_call_id=known or event.id,
             title=_title(event.tool, event.input),

@@ -1,5 +1,7 @@
 """What an agent says and what its tools put out, as an editor is told it."""
 
+from typing import Any
+
 import pytest
 
 pytest.importorskip("acp")
@@ -8,6 +10,7 @@ from steersman.acp.updates import MAX_OUTPUT, Updates
 from steersman.contracts.events import (
     AgentEvent,
     FileChangeEvent,
+    PermissionEvent,
     ProgressEvent,
     ToolOutputEvent,
     ToolResultEvent,
@@ -93,3 +96,24 @@ def test_calls_of_two_runs_are_told_apart_and_none_is_left_at_work() -> None:
     first.of(tool_use("Read"))
     first.of(tool_result("Read", "read"))
     assert [(each.tool_call_id, each.status) for each in first.unfinished()] == [("t-Bash", "failed")]
+
+
+@pytest.mark.parametrize(("state", "status"), [("allowed", "completed"), ("denied", "failed"), ("withdrawn", "failed")])
+def test_a_question_about_a_call_that_is_not_told_ends_with_its_answer(state: Any, status: str) -> None:
+    updates = Updates()
+    asked = PermissionEvent(time=now(), id="1-a", tool="bash", tool_id="sub-1", input={"command": "x"}, state="asked")
+    assert updates.of(asked) == []
+    call = updates.asked(asked).tool_call_id
+    assert [each.tool_call_id for each in updates.unfinished()] == [call]
+    (ended,) = updates.of(asked.model_copy(update={"state": state}))
+    assert (ended.tool_call_id, ended.status) == (call, status)
+    assert updates.unfinished() == []
+
+
+def test_that_about_a_call_that_is_told_ends_with_the_result() -> None:
+    updates = Updates()
+    call = tool_use("Bash", command="x")
+    updates.of(call)
+    asked = PermissionEvent(time=now(), id="1-a", tool="Bash", tool_id=call.id, input={"command": "x"}, state="asked")
+    assert updates.asked(asked).tool_call_id == call.id
+    assert updates.of(asked.model_copy(update={"state": "allowed"})) == []
