@@ -85,6 +85,7 @@ def test_a_large_edit_takes_no_time_worth_telling() -> None:
         ("A **Map<K, List<String>>** of it", "A Map<K, List<String>> of it\n"),
         ("<div>\n  hello\n</div>\n\n# Next", "\n <div>\n   hello\n </div>\n\n\nNext\n"),
         ("so <!-- rm -rf --> **it** is", "so <!-- rm -rf --> it is\n"),
+        ("[WARN]: old\n\n**then**", "[WARN]: old\n\nthen\n"),
         ("![a *b*](https://x.example/y.png)", "![a *b*](https://x.example/y.png)\n"),
     ],
 )

@@ -4,7 +4,13 @@ import re
 from typing import Any, ClassVar
 
 from rich.console import Console, ConsoleOptions, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, TableElement
+from rich.markdown import (  # type: ignore[attr-defined]  # its parser's class is not named as its own
+    CodeBlock,
+    Heading,
+    Markdown,
+    MarkdownIt,
+    TableElement,
+)
 from rich.table import Table
 
 _PADDING = re.compile(r" +$", re.MULTILINE)
@@ -46,7 +52,10 @@ class _Markdown(Markdown):
     }
 
     def __init__(self, text: str) -> None:
-        super().__init__(text, code_theme="ansi_dark", hyperlinks=False)
+        super().__init__("", code_theme="ansi_dark", hyperlinks=False)
+        # As there, but for definitions of links, of which nothing is shown: `[WARN]: old` looks like one.
+        parser = MarkdownIt().enable(["strikethrough", "table"]).disable("reference")
+        self.markup, self.parsed = text, parser.parse(text)
         for token in self.parsed:
             _uncover(token)
 
