@@ -103,6 +103,11 @@ async def loop_was_talked_to(at: Recorder) -> Any:
     return await loop_talked_to(at)
 
 
+async def loop_paused_between_iterations(at: Recorder) -> Any:
+    """The same: it looks at its workspace again as it is resumed, and its checkpoints say what goes on with them."""
+    return await loop_talked_to(at)
+
+
 async def loop_taken_back(at: Recorder) -> Any:
     """Rollback, restart, and checkpoints deleted."""
     loop = await program(at, COUNT_TO.format(3), mode="checkpoint")
@@ -261,6 +266,7 @@ LOOPS = {
         Scenario(loop_given_more_while_verifying),
         Scenario(loop_talked_to, TALKED_TO),
         Scenario(loop_was_talked_to, TALKED_TO),
+        Scenario(loop_paused_between_iterations, TALKED_TO),
         Scenario(loop_taken_back),
         Scenario(loop_forked, (tool("Bash", command=ONE), say("one"), *_both("two"))),
         Scenario(loop_rate_limited, (fail(429, "slow down", retry_after_s=45), *_both("done"))),
