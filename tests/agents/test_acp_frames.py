@@ -281,3 +281,45 @@ class TestGemini:
     def test_other_agents_forget_nothing(self, kind: type[AcpTranscript]) -> None:
         said = Said(kind())
         assert said.transcript.told == (["x"] if kind.forgets else [])
+
+
+class TestLateCancel:
+    """opencode ends a sub-agent first, and may come to the agent's own turn only when that has ended by itself."""
+
+    def interrupted(self) -> Said:
+        said = Said()
+        said.write("interrupt-m", method="session/cancel")
+        said.answer("prompt", stopReason="end_turn")
+        said.prompt("message-m")
+        return said
+
+    @pytest.mark.parametrize("reason", ["cancelled", "end_turn"])
+    def test_a_message_whose_turn_it_ends_is_written_again(self, reason: str) -> None:
+        said = self.interrupted()
+        said.answer("message-m", stopReason=reason)
+        script = said.transcript
+        assert (script.messages.late, script.steered) == (["m"], {"m": [{"type": "text", "text": "x"}]})
+        assert not script.finished
+        assert not said.all("error")
+        said.prompt("again-m")
+        said.say("well")
+        said.answer("again-m", stopReason="end_turn")
+        assert script.verdict(KILLED).error is None
+        assert (script.progress.text, script.steered) == ("well", {})
+        assert {each.id: each.state for each in script.settlements()}["m"] == "acknowledged"
+
+    def test_once(self) -> None:
+        said = self.interrupted()
+        for command in ("message-m", "again-m"):
+            if command.startswith("again"):
+                said.prompt(command)
+            said.answer(command, stopReason="cancelled")
+        assert said.transcript.finished
+        assert "nobody had asked it to" in said.all("error")[0].message
+
+    def test_it_may_not_come(self) -> None:
+        said = self.interrupted()
+        said.say("well")
+        said.answer("message-m", stopReason="end_turn")
+        assert said.transcript.verdict(KILLED).error is None
+        assert not said.transcript.steered

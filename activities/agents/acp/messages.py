@@ -33,11 +33,15 @@ class Messages:
     injected: dict[str, bool] = field(default_factory=dict)
     """Messages that the agent has for its turn, and the model may not have read: whether a tool has ended since."""
     late: list[str] = field(default_factory=list)
-    """Ids of the messages that found no turn to steer: they are to be written as prompts."""
+    """Ids of the messages that found no turn to steer, or whose own a late cancel has ended: they are to be written as
+    prompts.
+    """
     interrupting: str | None = None
     """The interrupt that is ending the open turn."""
     interrupted_by: str | None = None
     """The interrupt that ended the last turn; None once another one has begun."""
+    outlived: bool = False
+    """The last turn came to its own end as it was to be interrupted: the agent may yet take the cancel for the next."""
     ending: bool = False
     """A person asked to end the run with its turn."""
     _settled: dict[str, Settlement] = field(default_factory=dict)
@@ -140,6 +144,9 @@ class Messages:
     def prompt_answered(self, command: str, *, cancelled: bool, failed: bool = False) -> None:
         """A prompt's turn has ended; `failed`: the answer is an error."""
         self.open = [each for each in self.open if each != command]
+        unasked = cancelled and self.interrupting is None and not self.ending
+        if unasked and self.outlived and command.startswith(MESSAGE):
+            self.late.append(command.removeprefix(MESSAGE))
         if not cancelled:
             if failed:
                 self._settle_text(command, "unverified", FAILED)
@@ -151,6 +158,7 @@ class Messages:
             self._settle(each, "unverified", INTERRUPTED)
         self.injected.clear()
         if not self.open:
+            self.outlived = not cancelled and self.interrupting is not None
             self.interrupted_by, self.interrupting = (self.interrupting if cancelled else None), None
 
     def steering_answered(self, command: str, outcome: str, error: str | None) -> None:

@@ -88,7 +88,7 @@ class AcpTranscript:
         self.opened: Frame | None = None
         """The answer to the request for the session, None before it."""
         self.steered: dict[str, list[Frame]] = {}
-        """Content blocks of the messages that are to steer the turn, until the agent has said what became of them."""
+        """Content blocks of texts that may have to be written again, until the agent has said what became of them."""
         self.told: list[str] = []
         """What people said in turns that the session may have lost, the open one among them."""
         self.set_up: set[str] = set()
@@ -250,8 +250,26 @@ class AcpTranscript:
             self.told.append(prompt_text(frame) if self.told else "\n\n".join(_texts(frame)))
             del self.told[1 : len(self.told) - MAX_TOLD + 1]
         self.messages.prompt_written(command)
-        self.steered.pop(command.removeprefix(AGAIN), None)
+        self._keep(command, frame)
         return [*before, self._told(time, command, frame)]
+
+    def _keep(self, command: str, frame: Frame) -> None:
+        """Keep what a prompt says where a cancel of the turn before may end it."""
+        self.steered.pop(command.removeprefix(AGAIN), None)
+        if self.messages.outlived and command.startswith(MESSAGE):
+            self.steered[command.removeprefix(MESSAGE)] = objects_in(object_at(frame, "params").get("prompt"))
+
+    def _was_ended(self, command: str) -> bool:
+        """Whether a cancel of the turn before has ended this one before anything of it was told, as if it were well."""
+        told = self._spoken or any(not each.get("cut_off") for each in self._calls.values())
+        return self.messages.outlived and command.startswith(MESSAGE) and not told
+
+    def _follows_again(self, command: str) -> bool:
+        """Whether this prompt, whose turn has ended, is to be written once more."""
+        if command.removeprefix(MESSAGE) in self.messages.late:
+            return True
+        self.steered.pop(command.removeprefix(MESSAGE), None)
+        return False
 
     def _told(self, time: datetime, command: str, frame: Frame) -> MessageEvent:
         text = prompt_text(frame)
@@ -450,7 +468,7 @@ class AcpTranscript:
         reason = text_of(result.get("stopReason"))[:100]
         asked_to = self.messages.interrupting is not None or self.messages.ending
         # Some agents answer a turn that was cancelled with the error that this was within them.
-        cancelled = reason == "cancelled" or (error is not None and asked_to)
+        cancelled = reason == "cancelled" or (error is not None and asked_to) or self._was_ended(command)
         self.messages.prompt_answered(command, cancelled=cancelled, failed=error is not None)
         self._calls = tools.cut_off(self._calls)
         found += [
@@ -461,7 +479,7 @@ class AcpTranscript:
         ]
         self._outputs.clear()
         found += self._turn_used(time, result)
-        if self.turn_open:
+        if self._follows_again(command) or self.turn_open:
             return found
         if not (cancelled and self.forgets):
             self.told.clear()
