@@ -74,13 +74,11 @@ def sentence(workspace: str, found: Untrusted) -> str | None:
         parts.append("git asks for permission, because a repository's configuration may run programs")
     if not parts:
         return None
+    is_not = "is not trusted"
     if found.to_trust:
         why = "of what lies above it" if found.above else f"{found.to_trust} is not"
-        return (
-            f"the workspace counts as not trusted, because {why}: {'; '.join(parts)}. "
-            f"To trust it: steer trust {found.to_trust}"
-        )
-    return f"the workspace is not trusted: {'; '.join(parts)}. To trust it: steer trust {workspace}"
+        is_not = f"counts as not trusted, because {why}"
+    return f"the workspace {is_not}: {'; '.join(parts)}. To trust it: steer trust {found.to_trust or workspace}"
 
 
 def programs_above(directory: Path, files: WorkspaceFiles, is_trusted: Callable[[Path], bool]) -> tuple[Path, ...]:

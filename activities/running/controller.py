@@ -284,11 +284,9 @@ class RunController:
 
     async def _begin_again(self) -> None:
         """The agent's session is lost: what was told and done goes before its prompt. Raises OSError."""
-        run, directory = self._agents[self._part], self._run.directory
         said = self._totals.last_work("").said
-        told = await begun_again(said, self._prompts(), directory.events, self._run.baseline)
-        prompt = told + self._before(self._part) + run.request.prompt
-        self._run = replace(self._run, request=self._run.request.model_copy(update={"prompt": prompt}))
+        told = await begun_again(said, self._prompts(), self._run.directory.events, self._run.baseline)
+        self._run = _told_before(self._agents[self._part], told + self._before(self._part))
 
     def _prompts(self) -> list[str]:
         """What the run itself has asked its agents so far, with what preceded it for each."""
@@ -310,8 +308,7 @@ class RunController:
             self._part += 1
             self._totals.fall_back(following.request, noted.why)
             self._remarks.append(f"{_named(left)} cannot go on ({noted.why[:500]}); {_named(following.request)} does")
-            prompt = noted.told + following.request.prompt
-            self._run = replace(following, request=following.request.model_copy(update={"prompt": prompt}))
+            self._run = _told_before(following, noted.told)
             self._monitor.fall_back(self._run, self._part)
             self._resumption, self._error, self._crashes = None, None, 0
 
@@ -438,6 +435,11 @@ class RunController:
         event = ErrorEvent(time=datetime.now(UTC), message=wrong.message)
         self._monitor.observe(log.append(self._totals.ended, NEVER, [event]))
         return self._totals.outcome("failed", wrong)
+
+
+def _told_before(run: RunContext, told: str) -> RunContext:
+    """The run with this before its prompt."""
+    return replace(run, request=run.request.model_copy(update={"prompt": told + run.request.prompt}))
 
 
 def _named(request: RunRequest) -> str:

@@ -50,11 +50,16 @@ for line in sys.stdin:
 """
 
 
+def program(directory: Path, *arguments: str) -> list[str]:
+    """The command of the agent."""
+    path = directory / "program.py"
+    path.write_text(PROGRAM, encoding="utf-8")
+    return [sys.executable, str(path), *arguments]
+
+
 async def test_what_is_told_again_while_the_agent_waits_for_a_person_is_of_no_turn(tmp_path: Path) -> None:
     """It was killed as it waited, and is told something as soon as it is back."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    request = {"agent": "acp", "command": [sys.executable, str(program)], "prompt": "x"}
+    request = {"agent": "acp", "command": program(tmp_path), "prompt": "x"}
     async with staged(tmp_path, AcpAgent(), {}, request) as stage:
         session, task = stage.start()
         await stage.wait_for("message", role="assistant", text="told: x", delta=True)
@@ -70,9 +75,7 @@ async def test_what_is_told_again_while_the_agent_waits_for_a_person_is_of_no_tu
 
 async def test_a_process_that_lost_the_session_is_told_nothing(tmp_path: Path) -> None:
     """It is being stopped. What is said meanwhile is for the one that follows."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, str(program), "refuses"]
+    command = program(tmp_path, "refuses")
     request = {"agent": "acp", "command": command, "prompt": "x", "system_prompt": "be brief"}
     async with staged(tmp_path, AcpAgent(), {}, request) as stage:
         session, task = stage.start()
@@ -91,9 +94,7 @@ async def test_a_process_that_lost_the_session_is_told_nothing(tmp_path: Path) -
 
 async def test_one_that_lost_the_session_at_work_is_told_what_was_said_and_done(tmp_path: Path) -> None:
     """A message that the agent had is not lost with its session, and what was done need not be done again."""
-    program = tmp_path / "program.py"
-    program.write_text(PROGRAM, encoding="utf-8")
-    command = [sys.executable, str(program), "refuses", "holds"]
+    command = program(tmp_path, "refuses", "holds")
     async with staged(tmp_path, AcpAgent(), {}, {"agent": "acp", "command": command, "prompt": "build it"}) as stage:
         session, task = stage.start()
         await stage.wait_for("message", role="assistant", text="told: build it", delta=True)

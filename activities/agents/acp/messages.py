@@ -63,6 +63,11 @@ class Messages:
             len(each.id) <= MAX_NAME and len(each.how or "") <= MAX_NAME for each in known
         )
 
+    @property
+    def stopping(self) -> bool:
+        """A person has interrupted the open turn, or ends the run with it."""
+        return self.interrupting is not None or self.ending
+
     def settlements(self) -> list[Settlement]:
         """The settlement of each message, as the journal has it."""
         return list(self._settled.values())
@@ -144,8 +149,7 @@ class Messages:
     def prompt_answered(self, command: str, *, cancelled: bool, failed: bool = False) -> None:
         """A prompt's turn has ended; `failed`: the answer is an error."""
         self.open = [each for each in self.open if each != command]
-        unasked = cancelled and self.interrupting is None and not self.ending
-        if unasked and self.outlived and command.startswith(MESSAGE):
+        if cancelled and self.outlived and not self.stopping and command.startswith(MESSAGE):
             self.late.append(command.removeprefix(MESSAGE))
         if not cancelled:
             if failed:

@@ -86,9 +86,7 @@ def set_value(setting: Setting, session: str, opened: Frame) -> str | None:
     request. Some agents have options (`configOptions`), older ones modes and models of their own methods.
     """
     command, params = frames.SETTING + setting.name, {"sessionId": session}
-    for option in objects_in(opened.get("configOptions")):
-        if (option.get("category") or option.get("id")) != setting.name:
-            continue
+    for option in _options(setting.name, opened):
         if setting.value in _values(option.get("options")):
             params |= {"configId": text_of(option.get("id")), "value": setting.value}
             return frames.request(command, "session/set_config_option", params)
@@ -103,15 +101,17 @@ def set_value(setting: Setting, session: str, opened: Frame) -> str | None:
 
 def offered(name: str, opened: Frame) -> list[str]:
     """The values of a setting that the session offers, for a message."""
-    found = [
-        value
-        for option in objects_in(opened.get("configOptions"))
-        if (option.get("category") or option.get("id")) == name
-        for value in _values(option.get("options"))
-    ]
+    found = [value for option in _options(name, opened) for value in _values(option.get("options"))]
     state = object_at(opened, f"{name}s")
     found += [text_of(each.get("id") or each.get("modelId")) for key in state for each in objects_in(state[key])]
     return [each[:100] for each in found[:20]]
+
+
+def _options(name: str, opened: Frame) -> list[Frame]:
+    """The options of this setting; one without a category is known by its id."""
+    return [
+        each for each in objects_in(opened.get("configOptions")) if (each.get("category") or each.get("id")) == name
+    ]
 
 
 def _values(options: Any) -> list[str]:

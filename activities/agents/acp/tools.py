@@ -78,7 +78,12 @@ def begun(call: Frame, calls: dict[str, Frame]) -> None:
     """What begins with the id of a call that has ended is another one: models give two calls one id."""
     known = calls.get(tool_id(call))
     if known is not None and known["ended"]:
-        calls[tool_id(call)] = {"name": "other", "input": {}, "shown": False, "ended": False, "over": known.get("over")}
+        calls[tool_id(call)] = {**_unknown(), "over": known.get("over")}
+
+
+def _unknown() -> Frame:
+    """A call of which nothing was told."""
+    return {"name": "other", "input": {}, "shown": False, "ended": False}
 
 
 def cut_off(calls: dict[str, Frame]) -> dict[str, Frame]:
@@ -93,7 +98,7 @@ def cut_off(calls: dict[str, Frame]) -> dict[str, Frame]:
 def told(time: datetime, call: Frame, calls: dict[str, Frame], *, now: bool) -> list[EventBase]:
     """Take what is said of a call; its event, once. `now`: it is to be shown, with what is known."""
     ident = tool_id(call)
-    known = calls.setdefault(ident, {"name": "other", "input": {}, "shown": False, "ended": False})
+    known = calls.setdefault(ident, _unknown())
     if len(calls) > MAX_OPEN:  # a call that is at work, as one of a sub-agent, may be the oldest
         del calls[next((each for each in calls if calls[each]["ended"]), next(iter(calls)))]
     # An update has only what is new of the call, and null where nothing is.

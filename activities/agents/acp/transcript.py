@@ -222,10 +222,8 @@ class AcpTranscript:
             if question is None or not approvals.is_approval(question):
                 return []
             answer = approvals.answered(time, question, frame)
-            interrupted = self.messages.interrupting or self.messages.ending or not self.turn_open
-            if (
-                answer.state == "withdrawn" and not interrupted and not self.is_pointless(question)
-            ):  # the agent offers nothing of what was decided
+            needless = self.messages.stopping or not self.turn_open or self.is_pointless(question)
+            if answer.state == "withdrawn" and not needless:  # the agent offers nothing of what was decided
                 answer = answer.model_copy(update={"state": "denied"})
             self._denied = answer.tool if answer.state == "denied" else ""
             return [answer]
@@ -466,7 +464,7 @@ class AcpTranscript:
     def _turn_ended(self, time: datetime, command: str, result: Frame, error: object) -> list[EventBase]:
         found = self._flush(time)
         reason = text_of(result.get("stopReason"))[:100]
-        asked_to = self.messages.interrupting is not None or self.messages.ending
+        asked_to = self.messages.stopping
         # Some agents answer a turn that was cancelled with the error that this was within them.
         cancelled = reason == "cancelled" or (error is not None and asked_to) or self._was_ended(command)
         self.messages.prompt_answered(command, cancelled=cancelled, failed=error is not None)

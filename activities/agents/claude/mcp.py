@@ -67,21 +67,22 @@ def _is_server(server: JsonObject) -> bool:
     """Whether Claude Code takes it for one. It leaves out anything else, and tells nobody (measured)."""
     if "command" not in server:
         return isinstance(server.get("url"), str) and server.get("type") in _TYPES
-    command, arguments = server["command"], server.get("args", [])
-    is_command = (
-        isinstance(command, str) and isinstance(arguments, list) and all(isinstance(each, str) for each in arguments)
-    )
-    return is_command and isinstance(server.get("env", {}), dict) and server.get("type", "stdio") == "stdio"
+    return bool(_command(server)) and isinstance(server.get("env", {}), dict) and _is_stdio(server)
 
 
 def _words(server: JsonObject) -> tuple[str, ...]:
     """The command line if nothing else decides what runs; empty otherwise."""
-    command, arguments = server.get("command"), server.get("args", [])
-    if not set(server) <= _LOCAL or server.get("type", "stdio") != "stdio":
-        return ()
-    if not isinstance(command, str) or not isinstance(arguments, list):
-        return ()
-    words = (command, *arguments)
+    return _command(server) if set(server) <= _LOCAL and _is_stdio(server) else ()
+
+
+def _is_stdio(server: JsonObject) -> bool:
+    return server.get("type", "stdio") == "stdio"
+
+
+def _command(server: JsonObject) -> tuple[str, ...]:
+    """The command and its arguments; empty where they are no texts."""
+    arguments = server.get("args", [])
+    words = [server.get("command"), *arguments] if isinstance(arguments, list) else [None]
     return tuple(str(each) for each in words) if all(isinstance(each, str) for each in words) else ()
 
 
