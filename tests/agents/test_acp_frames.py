@@ -7,6 +7,7 @@ import pytest
 
 from activities.agents.acp import session_start
 from activities.agents.acp.messages import FAILED
+from activities.agents.acp.snapshot import MAX_TOLD
 from activities.agents.acp.tools import MAX_OPEN
 from activities.agents.acp.transcript import AcpTranscript
 from activities.agents.gemini.transcript import GeminiTranscript
@@ -281,6 +282,19 @@ class TestGemini:
     def test_other_agents_forget_nothing(self, kind: type[AcpTranscript]) -> None:
         said = Said(kind())
         assert said.transcript.told == (["x"] if kind.forgets else [])
+
+
+def test_what_is_told_again_is_bounded_and_no_less() -> None:
+    """Of a turn that is interrupted again and again: the task, and what was said last."""
+    said = Said(GeminiTranscript())
+    counts = []
+    for number in range(MAX_TOLD + 20):
+        said.write(f"interrupt-{number}", method="session/cancel")
+        said.answer(f"message-{number - 1}" if number else "prompt", stopReason="cancelled")
+        said.prompt(f"message-{number}")
+        counts.append(len(said.transcript.told))
+    assert counts[:MAX_TOLD] == [*range(2, MAX_TOLD + 1), MAX_TOLD]
+    assert counts[-1] == MAX_TOLD
 
 
 class TestLateCancel:

@@ -246,7 +246,7 @@ class AcpTranscript:
             self._spoken = ""
         if self.forgets or self.told:
             self.told.append(prompt_text(frame) if self.told else "\n\n".join(_texts(frame)))
-            del self.told[1 : len(self.told) - MAX_TOLD + 1]
+            del self.told[1 : max(1, len(self.told) - MAX_TOLD + 1)]
         self.messages.prompt_written(command)
         self._keep(command, frame)
         return [*before, self._told(time, command, frame)]
